@@ -1,6 +1,6 @@
 """Determines which of several models a client gets.
 
-API processes, which do not load torch, use this module, so it must not import torch.
+This module must not import torch, because API processes use it, and they do not load torch.
 
 A model is identified by a name: the id of the client that the model was made for, or a string with
 a colon, such as `group:03`. No client's id contains a colon.
@@ -33,11 +33,12 @@ def names_for(
 
     Args:
         client: the client's id.
-        own: clients that have a model of their own. A client in `own` gets its own model unless
-            `assignment` names other models for the client.
+        own: clients that have a model of their own. Such a client gets its own model if
+            `assignment` names no models for it.
         assignment: names of models, keyed by client.
-        groups: the names of the groups, which are also the names of their models. A client that is
-            neither in `assignment` nor in `own` gets the model of its group (see `group_of`).
+        groups: the names of the groups; the model of a group has the same name as the group. A
+            client that is neither in `assignment` nor in `own` gets the model of its group (see
+            `group_of`).
     Returns:
         The names of the client's models; an empty tuple if the client has no model of its own, no
         assignment and no group.

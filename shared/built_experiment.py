@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuiltExperiment:
-    """An experiment and the objects built from it. The constraints in `validation` check both."""
+    """An experiment and the objects built from it.
+
+    The constraints in `validation` check the experiment and the objects.
+    """
 
     experiment: Experiment
     plan: "Plan"
@@ -31,7 +34,7 @@ class BuiltExperiment:
 
     @cached_property
     def spec(self) -> "ModelSpec":
-        """The model's tensors; the model is built when a constraint first asks for its tensors."""
+        """The model's tensors; the model is built when `spec` is first read."""
         from rampart_fl.shared.learning.network.vector import outline, spec_of
 
         return spec_of(outline(self.experiment))

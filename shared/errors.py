@@ -31,7 +31,7 @@ class RampartError(Exception):
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling calls the constructor with only the message, which fails if the
+        # By default, unpickling calls the constructor with only the message. This call fails if the
         # constructor takes other arguments. An error that cannot be unpickled breaks the pool of
         # worker processes.
         return _restore, (type(self), self.args, self.__dict__)
@@ -60,7 +60,8 @@ class UnknownMember(ConfigurationError):
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
         most: the largest number of known names in the message. If there are more names, the message
-            lists the most similar ones, sorted. By default, it lists all names in the given order.
+            lists the names that are most similar to the unknown name, sorted. By default, the
+            message lists all names in the given order.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
@@ -99,8 +100,8 @@ class UnknownMember(ConfigurationError):
 class PreconditionError(RampartError, ValueError):
     """A rule cannot compute a result from the rows, for example because f is too large.
 
-    The message names the cause. A round in which this error occurs fails and leaves the models
-    unchanged; the next round may succeed.
+    The message names the cause. If this error occurs, the round fails and leaves the models
+    unchanged. The next round may succeed.
     """
 
     status = 422
@@ -131,7 +132,7 @@ class Unavailable(RampartError):
 
 
 def refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """A list with the error message of `check`; empty if `check` accepts the arguments.
+    """Calls `check`; returns a list with its error message, or an empty list without an error.
 
     If `explained` returns None for an error, the error is raised again.
     """
@@ -149,7 +150,7 @@ def explained(error: Exception) -> str | None:
     """The message of an error in the user's settings or code; None for any other error.
 
     Every `ConfigurationError` counts as an error in the user's settings or code. An error of
-    another class counts only if it has a note that says whose code raised the error.
+    another class counts only if it has a note; the note says whose code raised it.
     """
     if isinstance(error, ConfigurationError):
         return str(error)

@@ -1,6 +1,7 @@
 """Functions that round quotients and fractions of counts.
 
-All code rounds counts with these functions, so that processes never disagree by one.
+All code rounds counts with these functions. Otherwise, two processes could get counts that differ
+by one.
 """
 
 import math

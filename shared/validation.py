@@ -30,10 +30,10 @@ class Constraint:
         holds: the constraint in words.
         broken_by: returns the names of the stages or settings that break the constraint, or nothing
             if the constraint holds.
-        message: the error message for the user. The message may contain four placeholders.
-            {culprit} is the first name that `broken_by` returns, and {culprits} are all names that
-            it returns. {customizer} and {personalizer} are the names of the experiment's customizer
-            and personalizer.
+        message: the error message for the user. The message may contain four placeholders. The
+            placeholder {culprit} is the first name that `broken_by` returns, and {culprits} are all
+            names that it returns. The other two, {customizer} and {personalizer}, are the names of
+            the experiment's customizer and personalizer.
     """
 
     holds: str
@@ -55,8 +55,7 @@ class Constraint:
 
 
 def _stages_without_samples(built: BuiltExperiment, need: "Need") -> list[str]:
-    """The stages that declare `need`, if the experiment lacks the samples for it; otherwise
-    empty."""
+    """Names of stages that declare `need` although the experiment has no samples for it."""
     server = built.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in built.plan.needs().items() if n == need]
@@ -98,7 +97,7 @@ def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
 
 
 def _detectors_sharing_a_bound(built: BuiltExperiment) -> list[str]:
-    """All detectors if isolated groups share a bound on barred clients; otherwise empty.
+    """Names of all detectors if isolated groups share a bound on barred clients; otherwise empty.
 
     In the mode `reject`, nobody is barred. In the mode `observe`, an operator may switch to a mode
     that bars clients.
@@ -110,7 +109,7 @@ def _detectors_sharing_a_bound(built: BuiltExperiment) -> list[str]:
 
 @dataclass(frozen=True)
 class _Stages:
-    """A key for the cache: equal for all plans with the same settings and stage classes."""
+    """A key of the cache; plans with equal settings and equal stage classes have equal keys."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -135,7 +134,7 @@ def _too_few_rows(built: BuiltExperiment) -> list[str]:
 
 
 def _without_common_model(built: BuiltExperiment) -> list[str]:
-    """The given settings that have no meaning if the clients have no common model."""
+    """If clients have no common model, the given settings that assume one; otherwise empty."""
     if not built.personalizer.simulated_only:
         return []
     server, training = built.experiment.server, built.experiment.training

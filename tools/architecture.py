@@ -58,7 +58,8 @@ def subpackages(service: str) -> tuple[str, ...]:
 def dependencies() -> Graph:
     """The packages that each package imports.
 
-    A module directly in a service counts as part of each subpackage that imports it.
+    If a module belongs to no package, its imports count as imports of each package that imports the
+    module.
     """
     graph: Graph = {name: set() for name in map(package, MODULES) if name is not None}
     for module in MODULES:

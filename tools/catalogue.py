@@ -38,12 +38,13 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
 takes `f`. Before the aggregation, rows that are not finite are left out. Each row that is left out
-lowers `f` by one, and also `b` or `m` if the experiment sets them. Detectors may leave too few rows
-for `f`. In this case, clients that the detectors left out or barred also lower `f` in this way,
-until the remaining rows are enough. Barred clients are evicted, in quarantine or proposed for
-eviction. *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can
-move the result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a
-number of arithmetic operations; one pass over the rows costs n·d.
+lowers `f` by one. If the experiment sets `b` or `m`, the row lowers this number by one, too.
+Detectors may leave too few rows for `f`. In this case, each client that detectors left out and each
+barred client also lowers these numbers by one, until the remaining rows are enough. Barred clients
+are evicted, in quarantine or proposed for eviction. *Breakdown* says how many hostile rows a stage
+tolerates. "none" means that one row can move the result anywhere; "in norm" means that only the
+norm of the result is bounded. *Cost* is a number of arithmetic operations; one pass over the rows
+costs n·d.
 
 Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
 says how many times a stage reads all rows of the file. If a stage cannot read rows from a file,
@@ -69,10 +70,10 @@ is only a request: [the federation decides](operations.md#how-far-decisions-may-
 
 *Breakdown* is a number of colluders. Within one round, up to this number of colluders cannot cause
 the eviction of an honest client, whatever rows they send. Over several rounds, attackers that move
-the models may cause the eviction of honest clients. This is true even for a detector that judges
-each client alone ([example](red-team.md)). The breakdown of a rule does not protect honest clients
-from the detector `selection`. If the rule selects colluders that stay within the spread of honest
-rows, `selection` rejects honest clients, or evicts them if it is set to evict."""
+the models may cause the eviction of honest clients, even if the detector judges each client alone
+([example](red-team.md)). The breakdown of a rule does not protect honest clients from the detector
+`selection`. If colluders stay within the spread of honest rows, the rule may select them. In this
+case, `selection` rejects honest clients or, if it is set to evict, evicts them."""
 
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
     ("Rules", "A rule maps rows to one vector.", rules),
@@ -148,9 +149,10 @@ def _bounds() -> Iterator[str]:
     yield "measures κ on given rows and knows these bounds (Allouah et al., Fixing by mixing,"
     yield "2023). The bounds of `geometric_median` hold for the exact geometric median. The rule"
     yield "approximates it well only if the distances between rows are far above the rule's `nu`."
-    yield "The bound of `krum` is (n-f)/(n-2f-1)·(1 + √(2(n-f-2)/(n-f-1)))². It differs from the"
-    yield "paper's bound, because the paper's Krum adds the distances to n - f - 1 other rows, and"
-    yield "`krum` adds n - f - 2 distances. `shared/robust/kappa.py` contains the proof."
+    yield "The bound of `krum` is (n-f)/(n-2f-1)·(1 + √(2(n-f-2)/(n-f-1)))². This bound differs"
+    yield "from the paper's bound for Krum. The paper's Krum adds the distances to n - f - 1 other"
+    yield "rows, but `krum` adds the distances to n - f - 2 other rows. `shared/robust/kappa.py`"
+    yield "contains the proof."
     yield ""
     yield "| pipeline | " + " | ".join(f"n = {n}, f = {f}" for n, f in SETTINGS) + " |"
     yield "|---" * (len(SETTINGS) + 1) + "|"

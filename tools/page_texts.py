@@ -8,9 +8,9 @@ from tools.imports import ROOT
 
 PAGE = ROOT / "services/aggregator/page"
 CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|[`{}]', re.DOTALL)
-"""Matches what matters outside of templates: comments, strings, templates and braces."""
+"""Outside of templates, matches comments, strings, braces, and the start of a template."""
 TEMPLATE = re.compile(r"\\.|`|\$\{", re.DOTALL)
-"""Matches what matters in a template: escapes, its end, and the start of an inserted value."""
+"""In a template, matches escapes, the end of the template, and the start of an inserted value."""
 INLINE = re.compile(r"</?(?:a|abbr|b|code|em|i|kbd|span|strong|time)\b[^>]*>")
 """Matches tags that may stand in the middle of a sentence."""
 TOLD = re.compile(r'\b(?:alt|aria-label|placeholder|title)="([^"]*)"')

@@ -67,10 +67,12 @@ error: my-federation.toml: training.epoch: no such key (did you mean 'epochs'?)
 error: unknown personalizer 'dito' (did you mean 'ditto'?); known: apfl, ditto, ...
 ```
 
-If the value of a key is a *member* of a family, write the member's name, or a table with `name` and
-the member's parameters: `partition = "iid"`, or `partition = { name = "dirichlet", beta = 0.3 }`.
+For some keys, the value is a *member* of a family; for example, `iid` and `dirichlet` are members
+of the family of partitions. Write the member's name, such as `partition = "iid"`, or a table with
+`name` and the member's parameters, such as `partition = { name = "dirichlet", beta = 0.3 }`.
+
 Every experiment has a digest. Two files with the same settings, including defaults, have the same
-digest, whatever the order of their keys. Every record of a run contains the digest.
+digest. The order of the keys does not matter. Every record of a run contains the digest.
 """
 
 FAMILIES: dict[str, Registry[Any]] = {
@@ -154,8 +156,8 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    If a key has neither of them, but its value is a table, the meaning is the docstring of the
-    table's class.
+    If both are missing and the key's value is a table, the meaning is the docstring of the table's
+    class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")

@@ -1,7 +1,7 @@
 """Writes the page that lists which tables of papers have been run: `python -m tools.reproduced`.
 
-A test fails if the page does not match the definitions of the tables and the runs in the folder of
-results.
+The page depends on the definitions of the tables, and on the runs in the folder of results. A test
+fails if the page is not up to date.
 """
 
 from collections import Counter

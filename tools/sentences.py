@@ -2,9 +2,9 @@
 
 A person who does not know the project reads the drawn sentences, and marks each sentence that has
 to be read twice. The sentences come from docstrings, comments, pages of the documentation, and all
-texts that users see: errors, logs, help of commands, descriptions of the API's fields, reasons of
-verdicts, and the operators' page. The same seed draws the same sentences as long as the text does
-not change.
+texts that users see. Texts that users see are errors, logs, help of commands, descriptions of the
+API's fields, reasons of verdicts, and the operators' page. The same seed draws the same sentences
+as long as the text does not change.
 """
 
 import argparse

@@ -120,7 +120,7 @@ class ProcessMetrics:
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
 
     def _create_counters(self) -> None:
-        """Creates all counters at 0, because Prometheus's `rate()` would miss a first increment."""
+        """Creates all counters at 0, so that `rate()` in Prometheus sees the first increment."""
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):

@@ -112,7 +112,7 @@ def check_certificate_files(settings: Settings) -> None:
 
 
 async def follow_rank_0(settings: Settings, runtime: Runtime, ranks: "Ranks") -> None:
-    """Computes what rank 0 asks this process to compute, until rank 0 exits."""
+    """Carries out the computations that rank 0 requests from this process, until rank 0 exits."""
     from rampart_fl.services.aggregator.worker.follower import follow
 
     follow(settings, runtime.blobs, ranks)
@@ -152,7 +152,8 @@ def server_config(settings: Settings, runtime: Runtime) -> uvicorn.Config:
         access_log=False,
         timeout_graceful_shutdown=DRAIN,
         timeout_keep_alive=75,
-        # By default, uvicorn believes client addresses in headers from any process on this machine.
+        # By default, uvicorn takes a client's address from a header that any process on this
+        # machine can send.
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", ""),
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
@@ -170,7 +171,7 @@ def server_config(settings: Settings, runtime: Runtime) -> uvicorn.Config:
 def background_work(
     settings: Settings, runtime: Runtime, worker: "Worker | None", config: uvicorn.Config
 ) -> list[Coroutine[Any, Any, None]]:
-    """What runs beside the HTTP server.
+    """The coroutines that run beside the HTTP server.
 
     Args:
         settings: the deployment's settings.
@@ -210,7 +211,7 @@ async def supervise(
     Args:
         server: the HTTP server.
         runtime: the objects that all requests share.
-        background: what runs beside the server; it is cancelled at the end.
+        background: the coroutines that run beside the server; they are cancelled at the end.
         until: the event.
     """
     serving = asyncio.create_task(server.serve())

@@ -39,7 +39,8 @@ def _plain(size: Any) -> Any:
 
 
 Size = Annotated[ByteSize, BeforeValidator(_plain)]
-"""Number of bytes. `ByteSize` alone would read 2e9 as two exabytes."""
+"""Number of bytes. `_plain` refuses sizes such as 2e9, which `ByteSize` alone would read as two
+exabytes."""
 
 
 class Settings(ServiceSettings):
@@ -130,8 +131,8 @@ class Settings(ServiceSettings):
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
     """Maximum number of updates and probes that are read at the same time. Further uploads wait; an
-    upload that has waited for a minute is refused. In addition, requests for customized models are
-    read at the same time: at most an eighth of this number."""
+    upload that has waited for a minute is refused. Requests for customized models have a separate
+    maximum, which is an eighth of this number."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)

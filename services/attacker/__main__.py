@@ -29,16 +29,16 @@ class AttackerSettings(AgentSettings):
     data_attack: str | None = None
     """Attack on the clients' own data: its name, or a JSON object with its parameters."""
     cohort: str | None = None
-    """URL of the cohort. If any attacker of a run colludes, all attackers of the run need the URL:
-    colluders use the updates of all attackers, and wait for them."""
+    """URL of the cohort. If one attacker of a run colludes, all attackers of the run need this URL,
+    because colluders wait for the updates of all attackers and use these updates."""
     cohort_token: SecretStr | None = None
     """Token with which attackers authenticate to the cohort."""
     members: int = Field(default=1, ge=1)
     """Total number of attackers."""
     ticket_wait: int = Field(default=1, ge=1, le=300)
     """Maximum time in seconds for which the aggregator holds a request for a ticket open. Keep this
-    time short: an unselected attacker reports its absence only after the aggregator has answered,
-    and the selected colluders wait for this report."""
+    time short. An attacker that is not selected for a round reports its absence only after the
+    aggregator has answered the attacker's request. The selected colluders wait for this report."""
     positions: str | None = None
     """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""

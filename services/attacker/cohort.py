@@ -50,7 +50,8 @@ class CohortSettings(ServiceSettings):
     token: SecretStr = Field(min_length=16)
     """Token with which members authenticate."""
     members: int = Field(ge=1)
-    """Number of all attackers, whether they collude or not; each of them needs RAMPART_COHORT."""
+    """Number of all attackers, including those that do not collude. Every attacker needs the
+    setting RAMPART_COHORT."""
     patience: float = Field(default=60.0, gt=0)
     """Maximum time in seconds for which a round waits for members that report nothing."""
     tap: str | None = None
@@ -107,7 +108,8 @@ class SharedUpdates:
             )
         shared_round.shared[member] = update
         self._known[run].add(member)
-        self._gone[run].discard(member)  # An operator has reinstated the member.
+        # If the member had left the run, an operator has reinstated it.
+        self._gone[run].discard(member)
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
@@ -157,14 +159,17 @@ class SharedUpdates:
         return dict(shared_round.shared)
 
     def gone(self, run: str) -> int:
-        """Number of members that have left a run; a member that left before its end was evicted."""
+        """Number of members that have left a run.
+
+        A member that leaves before the end of the run was evicted.
+        """
         return len(self._gone[run])
 
     def known(self, run: str) -> set[str]:
-        """Members that have reported in any round of a run: they shared, were absent, or left.
+        """Members that have shared an update, were absent, or left, in any round of a run.
 
-        Under the buffered policy, a round may include the upload of a member that shared its update
-        in an earlier round.
+        All rounds count: under the buffered policy, a round may include the upload of a member that
+        shared its update in an earlier round.
         """
         return set(self._known[run])
 

@@ -89,16 +89,16 @@ class CohortClient:
         sent_D: NDArray[np.float32],
         wait: bool,
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Shares an update and a model, as `share` does.
+        """Shares an update and a model; returns the update and the model of each member.
 
-        Returns the update and the model of each member, keyed by client id, in sorted order.
+        The result is keyed and sorted by client id.
         """
         path = f"{self._run}/rounds/{round_}/{kind}"
         query = f"wait={str(wait).lower()}&member={self._member}"
         data = b""
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # A cohort that restarts after the PUT loses the update. The response to the GET then lacks
-        # this member's update, so the member repeats both requests.
+        # If the cohort restarts after the PUT, it loses the update. The response to the GET then
+        # lacks this member's update, so the member repeats both requests.
         while self._member not in exchanged:
             await self.share(round_, kind, update_D, sent_D)
             answer = await self._send("GET", f"{path}?{query}")

@@ -92,7 +92,8 @@ class HostileClient(LearningClient):
         if self.data_attack is not None and self._poisons(ticket.round):
             own_D = self.data_attack.checked_upload(own_D.unsqueeze(0))[0]
         if self.cohort is not None and not self._colludes:
-            # Colluders wait for, and use, the updates of all attackers.
+            # Share the update, because colluders wait for the updates of all attackers and use
+            # these updates.
             sent_D = self._sent_D.numpy()
             await self.cohort.share(ticket.round, ticket.kind, honest_D.numpy(), sent_D)
         if self.attack is None:
@@ -113,9 +114,11 @@ class HostileClient(LearningClient):
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
             gone = self.cohort.gone
-            # After the wait, `shared` has all selected attackers; without a wait, it may lack some.
+            # After a wait, `shared` has all selected attackers. Without a wait, some may be
+            # missing.
             attackers = len(shared) if wait else max(len(shared), self.members - gone)
-        # Subtract only colluders: attackers do not learn which honest clients are barred.
+        # Exclude only attackers that have left the run: attackers do not learn which honest clients
+        # are barred.
         drawn = len(experiment.draw(ticket.round, everyone[gone:]))
         known = Knowledge(
             participants=drawn,

@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
 """The model's tensors, sorted by name; `config["tensors"]` lists the names."""
 Config = dict[str, Any]
-"""The experiment's `training` table (epochs, batch_size, learning_rate, ...) with four further
-keys: `round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors`
-(the names of the parameters, in order)."""
+"""The experiment's `training` table (epochs, batch_size, learning_rate, ...) and four more keys.
+`round` is the number of the round, and `client` is the client's id. `kind` is "train", "probe" or
+"evaluate". `tensors` has the names of the parameters, in order."""
 
 
 class Client(Protocol):
@@ -82,7 +82,7 @@ class FitEvaluate:
         client: your client.
         experiment: the part of the experiment that clients get.
         name: id of the client.
-        folder: folder for the newest upload, which a restarted client sends again.
+        folder: folder that keeps the newest upload, so that a restarted client can send it again.
         sample_cap: maximum number of samples that the client may claim.
         thread: executor for the client's computations.
         dtype: data type of uploads: F32, F16 or BF16.
@@ -223,7 +223,7 @@ def numbers(
     """The metrics that can be reported; the given counts replace metrics with the same names.
 
     A metric can be reported if its value is finite and its name is in lower case. An accuracy must
-    also be between 0 and 1, and a count must be possible.
+    also be between 0 and 1. A count must pass the check `wrong_counts`.
 
     >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"}, {"test_samples": 4})
     {'accuracy': 0.5, 'test_samples': 4}

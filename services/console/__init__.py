@@ -1,7 +1,7 @@
 """The console: starts whole federations on this machine, and connects to running federations.
 
-The package itself contains two programs: `rampart`, and the job that makes join tokens. The
-package also contains functions that start federations in tests, and code that its subpackages share
-(the operator's connection, the live table, progress, downloads and finished runs). The rest of the
-console is in subpackages, such as `commands`, `launcher` and `studies`.
+The package itself contains two programs: `rampart`, and the job that makes join tokens. It also
+contains functions that start federations in tests. Its other modules contain code that its
+subpackages share: the operator's connection, the live table, progress, downloads and finished runs.
+The rest of the console is in subpackages, such as `commands`, `launcher` and `studies`.
 """

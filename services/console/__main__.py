@@ -1,7 +1,7 @@
 """`rampart`: run federations on this machine, and watch and control running federations.
 
-The import of the program is slow, and users may press Ctrl-C meanwhile. This module therefore
-arranges the handling of interrupts before the import.
+The import of the program is slow, and users may press Ctrl-C during the import. This module
+therefore sets up the handling of interrupts before the import.
 """
 
 import signal

@@ -39,13 +39,14 @@ class StreamLost(Unavailable):
 
 
 def segment(text: str) -> str:
-    """An id or a name as one segment of a URL's path.
+    """Encodes an id or a name as one segment of a URL's path.
 
-    The aggregator sees the text unchanged, so it can say what is wrong with an invalid id.
+    The aggregator decodes the segment to the same text, so it can say what is wrong with an invalid
+    id.
 
     Raises:
-        OperatorRefused: the text cannot be one segment, because the URL would then name another
-            resource.
+        OperatorRefused: the text cannot be a segment of a path: with this text, the URL would name
+            another resource.
 
     >>> segment("client 7?")
     'client%207%3F'
@@ -112,7 +113,8 @@ class AggregatorConnection:
             with self._event_stream(path, headers) as source, httpx_errors(self._server):
                 try:
                     yield from source.iter_sse()
-                except SSEError as error:  # It is also an httpx.TransportError; catch it here.
+                except SSEError as error:
+                    # An SSEError is an httpx.TransportError: catch it before `httpx_errors` does.
                     raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
             raise StreamLost(f"{self.url}{path}: {error}") from None

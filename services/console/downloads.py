@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 def fetch(member: Dataset, clock: Callable[[], float] = time.monotonic) -> Path | None:
     """Fetches a data set; returns the path of the data set's file, or None if it has no file.
 
-    The progress bar counts the rows downloaded, or the rows read from the publisher's file.
+    The progress bar counts the rows that are downloaded, or read from the publisher's file.
 
     Args:
         member: the data set.

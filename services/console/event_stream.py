@@ -7,8 +7,8 @@ from rampart_fl.services.console.aggregator_connection import StreamLost
 from rampart_fl.services.console.operated_run import OperatedRun
 
 PAUSE = 0.2
-"""Seconds between the end of one connection and the next request. Without this pause, an aggregator
-that closes every stream at once would get requests continuously."""
+"""Seconds between the end of one connection and the next request. If an aggregator closes every
+stream immediately, this pause limits the rate of the requests that it gets."""
 
 
 def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]:
@@ -18,12 +18,14 @@ def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]
     no new events, yields an empty event at each tick that the aggregator sends.
 
     Args:
-        run: the run. The patience of its connection limits how long a request is retried before
-            the stream opens.
-        patience: seconds to keep reconnecting while no connection brings an event or a tick.
+        run: the run. Until the stream opens, requests are retried for at most the patience of the
+            run's connection.
+        patience: seconds after which the function stops reconnecting, if no event and no tick
+            arrives.
     Raises:
         OperatorRefused: the aggregator refuses the request.
-        Unavailable: the stream cannot be opened in time, or every new connection is lost at once.
+        Unavailable: the stream cannot be opened in time, or `patience` seconds of reconnecting
+            bring no event and no tick.
     """
     last, alive, give_up = "0-0", True, 0.0
     while True:

@@ -12,9 +12,9 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime import durable
 
 NAME = ".lock"
-"""Name of the lock file, which exists only while a folder is locked, or after a crash."""
+"""Name of the lock file. When the lock ends, the file is deleted; after a crash, it remains."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-"""The errors of a file system without locks."""
+"""Error numbers that `flock` gives on a file system without locks."""
 
 
 def try_lock(file: TextIO) -> bool:
@@ -38,9 +38,9 @@ def sign(file: TextIO) -> None:
 def locked(folder: Path | None) -> Iterator[None]:
     """Locks a folder for results until the context ends; creates the folder if it is missing.
 
-    The lock does not stop this process: its threads and the processes that it starts can write to
-    the folder. The kernel removes the lock of a process that dies. If the folder is new and still
-    empty when the context ends, it is removed. If `folder` is None, nothing is locked.
+    The threads of this process, and the processes that it starts, can still write to the folder.
+    The kernel removes the lock of a process that dies. When the context ends, a folder that this
+    function created is removed if it is empty. If `folder` is None, nothing is locked.
 
     Raises:
         ConfigurationError: another process has locked the folder, or the folder is not writable.

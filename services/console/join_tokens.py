@@ -1,10 +1,10 @@
 """`python -m rampart_fl.services.console.join_tokens`: makes a deployment's missing join tokens.
 
-docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
-its tokens in a file in a separate folder, or under a separate key of a Kubernetes Secret. The
-tokens are listed one per line. The folder or key is named `<group>-<number>`, like a pod of a
-StatefulSet. Clients are named after their slots. The job adds the files or keys that are missing
-and leaves existing ones unchanged, so it can run again.
+docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients has
+its own folder with a file of tokens, or its own key in a Kubernetes Secret. The tokens are listed
+one per line. The folder or key is named `<group>-<number>`, like a pod of a StatefulSet. Clients
+are named after their slots. The job adds the files or keys that are missing and leaves existing
+ones unchanged, so it can run again.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ TOKENS_FILE = "tokens"
 ATTEMPTS = 10
 """Maximum number of attempts to change a Secret that other jobs change at the same time."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
-"""Makes tokens for each process's clients, and returns the text of each process's file."""
+"""A function that makes tokens for the clients of each process. For each process, it returns a text
+that contains the tokens."""
 
 
 class JoinTokenSettings(ServiceSettings):
@@ -49,9 +50,9 @@ class JoinTokenSettings(ServiceSettings):
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
-    """The slots of every process, keyed by group; a space separates the processes of a group, as in
-    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot must belong to
-    exactly one process."""
+    """The slots of all processes, keyed by group of processes. In a group, spaces separate the
+    slots of one process from those of the next: {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each
+    slot from 0 to the highest slot must belong to exactly one process."""
     tokens_folder: Path | None = None
     """Folder in which each process gets a folder with one file."""
     tokens_secret: str | None = None

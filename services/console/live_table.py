@@ -29,7 +29,7 @@ MODELS = {
     "local": "after local training",
     "personalized": "personal model",
 }
-"""The kinds of model that clients measure, in the words of the final table; see `KINDS`."""
+"""Names of the models that clients measure (see `KINDS`), as in the table of final results."""
 NORMS = ("largest norm", "honest norm", "hostile norm")
 COLUMNS = ("round", "clients", *MODELS.values(), "backdoor", *NORMS)
 OPTIONAL = (
@@ -39,11 +39,11 @@ OPTIONAL = (
     "largest norm",
     *(MODELS[k] for k in ("local", "customized")),
 )
-"""Columns that a narrow terminal leaves out, beginning with the first of them."""
+"""Columns that are left out one after another, in this order, if the terminal is too narrow."""
 
 
 def two_lines(name: str) -> str:
-    """The name of a column with its last word on a second line, which keeps the column narrow.
+    """Moves the last word of a column's name to a second line, which keeps the column narrow.
 
     >>> two_lines("after local training"), two_lines("round")
     ('after local\\ntraining', 'round')

@@ -65,8 +65,8 @@ class OperatedRun:
 
         Args:
             patience: maximum waiting time in seconds.
-            tell: function that is called with the queued run, and again whenever the run's
-                `waits_for` changes.
+            tell: function that gets the queued run, first as soon as `waits_for` says what the run
+                waits for, and then whenever `waits_for` changes.
         Raises:
             Unavailable: the run is still queued after `patience` seconds.
         """
@@ -98,7 +98,7 @@ class OperatedRun:
     def rounds(self, since: int = 0, limit: int = 1000, mixing: bool = True) -> list[RoundRecord]:
         """The records of `limit` rounds, starting with round `since`.
 
-        The result lacks rounds that have not ended, and rounds whose records are no longer kept.
+        Rounds that have not ended, and rounds with deleted records, are left out.
 
         Args:
             since: number of the first round to return.
@@ -111,7 +111,8 @@ class OperatedRun:
 
     def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
         """Yields the records of rounds `first` to `last`, page by page; skips deleted records."""
-        # The aggregator may have deleted records, so a short or empty page does not mark the end.
+        # Request all pages, even after a short or empty page: the aggregator may have deleted the
+        # records of that page.
         for since in range(first, last + 1, PAGE):
             yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 
@@ -164,8 +165,8 @@ class OperatedRun:
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event for each `tick`, which the aggregator sends if no
-                event happens for two seconds.
+            ticks: whether to yield an empty event for each `tick`. The aggregator sends a `tick` if
+                no event happens for two seconds.
         Raises:
             OperatorRefused: the aggregator refuses the request.
             Unavailable: the stream cannot be opened within the `patience` of the connection.

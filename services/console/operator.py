@@ -76,8 +76,8 @@ class Operator(AggregatorConnection):
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
             submission: a key; submissions with the same key create only one run.
-            wait_seconds: the aggregator cancels the run if the run's first round has not begun
-                after this number of seconds; None sets no limit.
+            wait_seconds: seconds after which the aggregator cancels the run if its first round has
+                not begun; None sets no limit.
             reason: why the experiment is submitted; the audit log keeps this text.
         """
         body = {

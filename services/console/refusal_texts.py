@@ -23,12 +23,12 @@ OPTIONS = {
     "submission": "--submission",
     "wait_seconds": "--wait",
 }
-"""Fields of requests, each with the option or the argument that supplies the field."""
+"""The command-line option or argument that supplies a field of a request, keyed by field."""
 OPTIONS_OF = {
     "/v1/runs": {"name": "--name"},
     "/v1/join-tokens": {"labels": "--label"},
 }
-"""Differences from `OPTIONS` for particular routes."""
+"""Entries that replace those of `OPTIONS` for a route, keyed by route."""
 
 
 def explained(answer: httpx.Response) -> str:
@@ -52,5 +52,5 @@ def explained(answer: httpx.Response) -> str:
 
 
 def _is(answer: httpx.Response, slug: str) -> bool:
-    """Whether an answer reports a problem of this type."""
+    """Whether an answer reports an error with this slug, which is the last part of its type."""
     return f'"urn:rampart:{slug}"' in answer.text

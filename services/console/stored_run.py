@@ -112,8 +112,8 @@ class FinishedRun:
     def evicted(self) -> list[str]:
         """The clients that are evicted at the end of the run.
 
-        If the run has no final metrics, the result lists every client that a verdict evicted, even
-        if an operator reinstated the client.
+        If the run has no final metrics, the result comes from the verdicts. It then also contains
+        evicted clients that an operator reinstated.
         """
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
@@ -202,7 +202,7 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    # Leave out the mixing weights, which are the largest part of a record: there is one weight for
-    # every pair of clients.
+    # Leave out the mixing weights. They are the largest part of a record, because there is one
+    # weight for every pair of clients.
     fields.pop("mixing", None)
     return RoundFacts.model_validate(fields)

@@ -59,7 +59,7 @@ def fitting_table(
     text: Collection[str] = (),
     justify: JustifyMethod = "left",
 ) -> Table:
-    """A table; it has vertical lines only if it fits into the width with these lines.
+    """Makes a table; draws vertical lines only if the table with these lines fits into the width.
 
     Args:
         headings, rows, text, justify: as in `print_table`.
@@ -72,7 +72,7 @@ def fitting_table(
 
 
 def least_width(table: Table) -> int:
-    """The least width, in characters, at which rich does not cut cells of the table."""
+    """The smallest width, in characters, at which rich shows all cells of the table in full."""
     columns = table.columns
     lines = 3 * len(columns) + 1 if table.show_edge else 2 * (len(columns) - 1)
     return sum(column.min_width or 0 for column in columns) + lines

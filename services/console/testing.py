@@ -44,7 +44,8 @@ class TestClients:
 
     Args:
         operator: a connection that uses the operator's token.
-        folder: folder that stores the clients' identities; a name always refers to the same client.
+        folder: folder that stores the clients' identities, so that a name always refers to the same
+            client.
 
     The object is a context manager, which stops all its clients on exit.
     """
@@ -159,7 +160,7 @@ class TestClients:
         task = self._tasks.pop(name)
 
         async def end() -> None:
-            # Code inside the task may swallow a cancellation, so repeat the cancellation.
+            # Code in the task may suppress a cancellation, so cancel the task again until it ends.
             while not task.done():
                 task.cancel()
                 await asyncio.wait([task], timeout=1)
@@ -173,8 +174,8 @@ class TestClients:
         """Waits until the run reaches `phase` of round `round_`; returns the run's status.
 
         If `round_` is None, the method waits for this phase of the current round. The run does not
-        stop at the awaited phase, so the returned status can show a later phase. However, if only
-        the test's clients can end the awaited phase, the status shows this phase.
+        stop at the awaited phase, so the returned status can show a later phase. The status shows
+        exactly the awaited phase if only the test's clients can end this phase.
 
         Raises:
             TimeoutError: the run did not reach the phase; the message states the run's status.
@@ -210,7 +211,8 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: a federation for this run only, or one run of a federation that outlives the run.
+        local: a federation that executes only this run, or a run of a federation that continues
+            after the run.
         folder: folder for the identities of the test's clients.
     """
 
@@ -262,8 +264,9 @@ def dismiss(servers: LocalServers) -> None:
     """Bars from the federation all clients that joined without `TestClients`.
 
     A barred client cannot take part in later runs. The client's next ticket says that the client is
-    barred, and an agent then ends without an error. If the client's token were revoked, an agent on
-    a thread of the test would fail, and pytest would report the error of this thread.
+    barred, and an agent then ends without an error. The function does not revoke tokens: with a
+    revoked token, an agent on a thread of the test would fail, and pytest would report the error of
+    this thread.
     """
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():

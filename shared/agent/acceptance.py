@@ -89,7 +89,8 @@ class Policy(Table):
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
-        """The absolute path of a data file; `named` is its path relative to the owner's file."""
+        """The absolute path of `named`, a path relative to the owner's file; keeps "slot" as it
+        is."""
         if named == SLOT:
             return named
         own = path.parent.absolute() / named
@@ -118,7 +119,7 @@ class OfferAnswer:
 
 
 def decide(policy: Policy, experiment: Experiment) -> OfferAnswer:
-    """Whether a client with this policy takes part in an experiment.
+    """The answer of a client with this policy to the offer of a run with this experiment.
 
     >>> digits = Experiment.load("digits-benign")
     >>> decide(Policy(), digits).accept

@@ -2,7 +2,7 @@
 
 The log belongs to the client's owner, and never leaves the client's machine. Each line is synced to
 disk before the client sends the data that the line describes. If a line cannot be written in full,
-the log removes the part that was written, and raises an error, so the client sends nothing.
+the log removes the incomplete line and raises an error. The client then sends nothing.
 """
 
 import hashlib
@@ -29,7 +29,8 @@ class ActivityLog:
 
     Args:
         folder: the client's folder.
-        most_bytes: a file is full if the next line would make it longer than this number of bytes.
+        most_bytes: a file counts as full if it would exceed this number of bytes with the next
+            line.
         kept: number of full files that are retained.
         clock: the time, in seconds since 1970.
     """
@@ -87,7 +88,7 @@ class ActivityLog:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                line = b"\n" + line  # A crash truncated the last line: begin a new line.
+                line = b"\n" + line  # A crash truncated the last line, so end it first.
             try:
                 _write_all(file.fileno(), line)
                 os.fsync(file.fileno())

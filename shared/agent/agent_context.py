@@ -1,4 +1,4 @@
-"""The values from which a participant is built for one client of a process, in one run."""
+"""Collects the values that are needed to build a client's participant for one run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

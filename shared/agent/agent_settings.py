@@ -31,8 +31,8 @@ class AgentSettings(ServiceSettings):
     per client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker that rejoins
-    after an eviction needs another token. If the attackers rejoin, the file has several tokens per
-    client: one token for every client, then a second token for every client, and so on."""
+    after an eviction needs another token. For such attackers, the file first lists one token for
+    every client, then a second token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
     data_file: Path | None = None
@@ -56,8 +56,8 @@ class AgentSettings(ServiceSettings):
     """Seconds to wait for an aggregator that does not answer."""
     ticket_wait: int = Field(default=POLL, ge=1, le=300)
     """Seconds for which the aggregator may hold open a request for a ticket. When a round starts,
-    only the requests of the selected clients end at once. The other clients learn of the round
-    after their request has waited this long."""
+    the aggregator immediately answers the requests of the selected clients. The other clients learn
+    of the round only when their requests have waited this long."""
     stay_when_barred: bool = False
     """Whether the process waits for SIGTERM when all of its clients are barred from the federation.
     If false, the process exits. Choose true if the platform restarts every process that exits, as a
@@ -70,8 +70,8 @@ class AgentSettings(ServiceSettings):
     models of the newest runs. By default, it keeps the models of all runs."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
-    which determines the code that runs on this machine. The client refuses a model with an import
-    path unless the model's package is trusted."""
+    which determines the code that runs on this machine. If the package of such a model is not in
+    this list, the client refuses the model."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
@@ -142,7 +142,7 @@ class AgentSettings(ServiceSettings):
     def _lines(self) -> list[str]:
         if self.join_tokens is not None:
             if not self.join_tokens.exists():
-                return []  # Clients that have joined need no tokens.
+                return []  # Joined clients need no tokens, so the file may be missing.
             lines = [
                 line.strip() for line in self.join_tokens.read_text(encoding="utf-8").splitlines()
             ]

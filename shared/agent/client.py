@@ -1,8 +1,8 @@
 """The client side of the HTTP API, version 1.
 
 Clients send all their requests to an aggregator through this module. A failed request is retried
-with increasing, jittered delays until it succeeds, is refused, or has taken longer than the time
-limit `patience`. A client therefore survives a restart of the aggregator.
+with increasing, jittered delays. The retries end if the request succeeds or is refused, or after
+the time limit `patience`. A client therefore survives a restart of the aggregator.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -28,10 +28,11 @@ from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_H
 from rampart_fl.shared.runtime.retries import repeat
 
 READ = 120.0
-"""Seconds to wait for the next bytes of a response, if the request does not ask for a delay."""
+"""Seconds to wait for the next bytes of a response; more if the request asks for a long delay."""
 SPARE = 90.0
-"""The aggregator has at least this number of seconds for a response, in addition to the delay that
-the request asks for. An upload can wait a minute until the aggregator reads it."""
+"""Minimum number of seconds that the client waits for a response, in addition to the delay that the
+request asks for. An upload needs this time, because it can wait a minute until the aggregator reads
+it."""
 POLL = 30
 """Default number of seconds for which the aggregator may hold open a request for a ticket."""
 PIECE = 1 << 20
@@ -116,10 +117,10 @@ class AggregatorClient:
 
         Args:
             method, path, content, json, headers, params: as in httpx.
-            wait: seconds for which the aggregator may delay the response; the headers must say the
-                same.
+            wait: seconds for which the aggregator may delay the response; the header `Prefer` must
+                ask for the same delay.
         Raises:
-            RequestRefused: the answer has an error status after which the request is not retried.
+            RequestRefused: the answer has an error status for which there are no retries.
             Unavailable: every attempt within `patience` seconds failed.
             ConfigurationError: the URL is not an HTTP URL, or the server redirects the request.
         """
@@ -208,7 +209,7 @@ class AggregatorClient:
             wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
-            away: True if the client reports that it does not train now; the client then counts as
+            away: whether the client reports that it does not train now. Such a client counts as
                 offline.
         """
         seconds = self._seconds(wait)
@@ -241,8 +242,8 @@ class AggregatorClient:
             held: digest of the model that the client holds; "" if the client holds no model.
             wait: seconds for which the aggregator may delay the answer; `poll` by default.
         Returns:
-            The receipt, and a pair of the next ticket and its model. If no ticket came within
-            `wait` seconds, the second value is None.
+            The receipt, and the next ticket with its model. Without a ticket within `wait` seconds,
+            the second value is None.
         """
         seconds = self._seconds(wait)
         wish = _request_headers(seconds, MEDIA_TYPE, held)

@@ -13,19 +13,19 @@ log = logging.getLogger(__name__)
 
 
 def tidy_former_runs(runs: Path, current: str, models_kept: int | None = None) -> None:
-    """Deletes files of former runs, if the client no longer needs them.
+    """Deletes those files of former runs that the client no longer needs.
 
     A run can end while the client is offline or evicted. The run's folder then still holds the
-    client's last uploads, which are as large as the model. A federation executes one run at a time,
-    so when a client takes part in a run, all its other runs have ended.
+    client's last uploads, which are as large as the model. A federation executes one run at a time.
+    When a client takes part in a run, all its other runs have therefore ended.
 
     The function keeps personal models, because they belong to the client's owner. It also keeps
     files that the agent did not write.
 
     Args:
-        runs: the folder with a folder for each run of the client.
+        runs: the folder that has one subfolder for each run of the client.
         current: id of the run in which the client takes part.
-        models_kept: maximum number of former runs whose personal models are kept (the newest ones);
+        models_kept: maximum number of personal models that are kept, from the newest former runs;
             None keeps all.
     """
     former = [path for path in runs.glob("*-*") if path.is_dir() and path.name != current]
@@ -36,7 +36,8 @@ def tidy_former_runs(runs: Path, current: str, models_kept: int | None = None) -
         try:
             RunFiles(folder).finish()
         except (ValueError, KeyError, SafetensorError) as error:
-            # Someone has changed a file. The owner may still want to recover the personal state.
+            # Someone has changed a file. Keep all files of this run, because the owner may still
+            # want to recover the personal state.
             log.warning("the files of a former run cannot be read: %s", error, extra=_of(folder))
             continue
         model = folder / PERSONAL

@@ -8,7 +8,7 @@ from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.runtime import durable
 
 FIRST = "1"
-"""The aggregator's schema migration gives this number to the only run of an older federation."""
+"""The number of the only run of an older federation; the aggregator's schema migration sets it."""
 
 
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
@@ -28,13 +28,13 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # The earlier version's ETags had another format.
+            head["ticket"] = first.etag  # Replace the earlier format of the ETag.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()
 
 
 def former_etag(ticket: Ticket) -> str:
-    """The ETag that this ticket had in the earlier version, whose tickets did not name a run."""
+    """The ETag of this ticket in the earlier version, in which tickets did not name a run."""
     parts = [ticket.round, ticket.kind, sorted(ticket.models.items()), ticket.experiment]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -34,8 +34,8 @@ PAUSE = 30.0
 BRIEF = 2.0
 """Seconds until a client asks for its next run after it has lost its place in a run."""
 NO_PLACE = {RunNotFound.slug, NotMember.slug, Evicted.slug}
-"""The aggregator refuses a request in one of these ways if the client has no place in a run. For
-example, an operator may have deleted the run while the client was suspended."""
+"""The kinds of refusals with which the aggregator answers a client that has no place in the run.
+For example, an operator may have deleted the run while the client was suspended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +136,9 @@ class HostedClient:
     async def _check_samples(
         self, own: Path, experiment: Experiment, answer: OfferAnswer
     ) -> OfferAnswer:
-        """Declines an experiment if the client's own samples do not fit it.
+        """Declines an experiment if the client's own samples do not fit the experiment.
 
-        The reason for the aggregator names neither the file nor its content.
+        The reason that the aggregator gets does not reveal the name or the content of the file.
         """
         dataset, loop = datasets.parse(experiment.data.dataset), asyncio.get_running_loop()
         try:
@@ -215,7 +215,7 @@ class HostedClient:
             )
             return await sit_out(connection, first)
         if last.kind != "evicted":
-            # A client that is evicted, or barred from the federation, can be reinstated while the
+            # Keep the files of an evicted or barred client, because it can be reinstated while the
             # run goes on. A reinstated client needs its state, which includes the privacy budget
             # that it has spent.
             RunFiles(own).finish()

@@ -65,7 +65,8 @@ def httpx_errors(server: str) -> Iterator[None]:
     """Context manager that replaces httpx's errors with the errors of the retry policy.
 
     Args:
-        server: the server's role and URL, for messages, such as `aggregator 'http://localhost'`.
+        server: the server's role and URL for error messages, such as `aggregator
+            'http://localhost'`.
     Raises:
         ConfigurationError: the URL is not an HTTP URL.
         TemporaryFailure: the connection cannot be made or is lost, or the response is damaged.
@@ -120,8 +121,9 @@ def check_answer(
 def detail_of(answer: httpx.Response) -> str:
     """The reason in an error answer, in one line.
 
-    The reason is the field `detail`. If this field is missing, the reason is the status and the
-    start of the text. If the text is empty or HTML, the name of the status takes its place.
+    The reason is the field `detail`. If this field is missing, the reason is the status code,
+    followed by the start of the text. If the text is empty or HTML, the name of the status replaces
+    the text.
 
     >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
     'the run has ended'

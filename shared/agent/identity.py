@@ -97,8 +97,8 @@ async def establish(
     """Reads a client's identity from a folder; without an identity, joins with a join token.
 
     The function writes the client's own token to disk before it sends the request to join. If the
-    client crashes before it gets the answer, it repeats the request after its restart. The client
-    does not join twice, because the token is the same.
+    client crashes before it gets the answer, it repeats the request after its restart. The repeated
+    request contains the same token, so the client does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -196,7 +196,7 @@ async def _settle(
 ) -> Identity:
     """Determines which of an identity's two tokens is valid, and keeps only the valid token.
 
-    The returned identity's token is immediately due for renewal.
+    The token of the returned identity must be renewed immediately.
     """
     assert identity.next_token is not None
     connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)
@@ -204,8 +204,8 @@ async def _settle(
     try:
         await connection.heartbeat()
     except RequestRefused as refusal:
-        # A refusal other than "unauthorized", for example by a proxy, does not show whether the
-        # token is valid.
+        # Only the refusal "unauthorized" shows that the new token is not valid. A different refusal
+        # may come from a proxy, for example.
         if refusal.reason != "unauthorized":
             raise
         token = identity.token

@@ -199,8 +199,8 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._on_device(self._other_models("peer_")),
-            # The privacy noise is drawn from a secret seed. The aggregator knows the experiment's
-            # seed, so it could reproduce noise from this seed.
+            # Draw the privacy noise from a secret seed. The aggregator knows the experiment's seed,
+            # so it could reproduce noise that is drawn from that seed.
             secret=secrets.randbits(62),
         )
         personal = {name: tensor.cpu() for name, tensor in result.personal.items()}
@@ -211,7 +211,8 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # A diverged update is replaced by zeros, unless an attack made it diverge.
+        # Replace a diverged update by zeros. If only an attack made the update diverge, send it
+        # unchanged.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = ClientReport(samples=self._samples, metrics=metrics, diverged=diverged)
@@ -220,8 +221,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe serves only to find similar clients. The personal state after a probe is stored in
-        # a separate file. From the probe's file, later rounds use only the number of privacy steps.
+        # A probe serves only to find similar clients, so the personal state after a probe goes to a
+        # separate file. From this file, later rounds use only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -27,7 +27,7 @@ class Participant(Protocol):
         """Returns the client's measurements of the final model."""
 
     async def idle(self, ticket: Ticket) -> None:
-        """Receives every ticket that is handled by neither `work` nor `evaluate`."""
+        """Receives every ticket that `work` and `evaluate` do not handle."""
 
 
 @runtime_checkable
@@ -112,15 +112,15 @@ async def participate(
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
                 pending = await _answer(connection, participant, ticket, cached[1], activity)
-                # After an upload, the client has a `wait` ticket until it has a new task. `known`
-                # is the ETag of this `wait` ticket, so the next request waits for another ticket.
+                # After an upload, the client has a `wait` ticket until it has a new task. With the
+                # ETag of this `wait` ticket, the next request waits until there is another ticket.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 with own_errors():
                     await participant.idle(ticket)
         except RequestRefused as refusal:
-            # The aggregator refuses a request if the upload is late, or if the client has been
-            # evicted or has a newer ticket. The next ticket contains the client's next task.
+            # The aggregator refuses a late upload. It also refuses requests of a client that has
+            # been evicted or has a newer ticket. The next ticket contains the client's next task.
             log.warning("the aggregator refused a request: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)

@@ -63,7 +63,7 @@ async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
 async def _answer(
     connection: AggregatorClient, answer: OfferHandler, client: str, offer: Ticket
 ) -> None:
-    """Answers an offer. A refusal of the answer means that the offer has expired."""
+    """Answers an offer. If the aggregator refuses the answer, the offer has expired."""
     where = {"client": client, "run": offer.run}
     try:
         accept, reason, slot = await answer(offer.run, await connection.experiment(offer.run))

@@ -40,7 +40,8 @@ def craft(
         honest_ND: the honest updates that the attackers know, one per row.
         n: the number of participants of the round, attackers included.
         m: the number of attackers among the participants; if m is 0, `own_D` is returned.
-        own_D: the honest update, the same for all attackers; by default, the mean of `honest_ND`.
+        own_D: the honest update of each attacker (the same for all of them); by default, the mean
+            of `honest_ND`.
         seed: the seed of the random draws.
         at_round: the number of the round.
         sent_D: the model that the attackers trained from; zeros by default.

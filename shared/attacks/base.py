@@ -24,9 +24,9 @@ from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]
-"""What an attacker knows. `agnostic`: only the attacker's own data and update; `partial`: also the
-honest updates of the other attackers, which collude; `full`: every honest update of the round and
-the server's plan."""
+"""What an attacker knows. An `agnostic` attacker knows only its own data and update. A `partial`
+attacker also knows the honest updates of the other attackers, which collude. A `full` attacker
+knows every honest update of the round and the server's plan."""
 
 LEVELS: tuple[KnowledgeLevel, ...] = ("agnostic", "partial", "full")
 """The levels, from the least knowledge to the most."""
@@ -38,8 +38,8 @@ class Knowledge:
 
     Args:
         participants: number n of clients that take part in the round, attackers included. Under the
-            buffered policy, all clients that are not barred take part. In a probe, only the probed
-            clients count, unless the attacker does not know them.
+            buffered policy, all clients that are not barred take part. In a probe, an attacker that
+            knows the probed clients counts only them.
         attackers: number m of attackers among these clients.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
             rows are the updates of the benign clients. With partial knowledge, the rows are the
@@ -136,7 +136,7 @@ class Knowledge:
 
 
 def finite_rows(updates_BD: Tensor) -> Tensor:
-    """The rows whose values are all finite; the same tensor, not a copy, if all rows are finite."""
+    """The rows with finite values only; if all rows are finite, the same tensor and not a copy."""
     finite_B = updates_BD.isfinite().all(dim=1)
     return updates_BD if bool(finite_B.all()) else updates_BD[finite_B]
 
@@ -161,7 +161,8 @@ class Attack(FamilyMember):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # Equal values are allowed: the attack is then never active, which is a useful baseline.
+        # If `until_round` equals `from_round`, the attack is never active. This is a useful
+        # baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
@@ -204,9 +205,9 @@ class ModelAttack(Attack, ABC):
 
         An attacker calls this method after its honest training and before each upload, including
         answers to probes. The method returns a copy of `own_FD` if the round has no attackers, or
-        if the attack is not active in the round. It also does so if the attack needs honest
-        updates, but every known honest update contains a value that is not finite. Known honest
-        updates with such values are left out.
+        if the attack is not active in the round. Known honest updates that contain a NaN or an
+        infinity are left out. If the attack needs honest updates, but none is left, the method also
+        returns a copy of `own_FD`.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -264,8 +265,7 @@ class DataAttack(Attack, ABC):
         """The poisoned samples (S, ...) and labels (S,), as new tensors.
 
         The poisoned samples are drawn once per client, not once per epoch. A client trains on the
-        poisoned samples in rounds in which the attack is `active`, and on its true samples in all
-        other rounds.
+        poisoned samples while the attack is `active`, and on its true samples in all other rounds.
 
         Args:
             x: samples, one per row.
@@ -312,7 +312,7 @@ class DataAttack(Attack, ABC):
 
 
 def _checked(attack: Attack, crafted_FD: object, own_FD: Tensor) -> Tensor:
-    """The crafted updates in the honest updates' dtype; raises an error if the shapes differ."""
+    """Checks the shape of the crafted updates; returns them in the honest updates' dtype."""
     if not isinstance(crafted_FD, Tensor):
         raise ConfigurationError(
             f"attack {attack.origin} crafted {crafted_FD!r} instead of updates"

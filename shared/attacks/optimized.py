@@ -1,8 +1,8 @@
 """Attacks that shift the mean of known updates as far as a limit on distances allows.
 
 The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
-feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost is computed from the
-distances between u and the known updates, and the limit is computed from the known updates alone.
+feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost depends on the
+distances between u and the known updates. The limit depends only on the known updates.
 
 Legend: B known updates, D coordinates, C coordinates of a chunk.
 """
@@ -20,9 +20,8 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs that are computed from a Gram matrix. If the relative
-distance of a cost from the limit is at most `ROUGH`, the cost is computed again from the
-updates."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs within this
+relative distance of the limit are computed again from the updates."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,11 @@ class LineSearchAttack(MomentAttack):
     """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after u is rounded.
 
     `cost` maps the distances between a point and the known updates x_i to one number. The limit is
-    the cost of one of the known updates: the largest cost (`bound="max"`) or the smallest
-    (`"min"`). With `bound="max"`, γ = 0 is always feasible in exact arithmetic. If the cost of the
-    rounded μ exceeds the limit, u is the rounded μ. With `bound="min"`, it is possible that no γ ≥
-    0 is feasible. In this case, u is the known update with the smallest cost.
+    the largest cost of a known update (`bound="max"`) or the smallest cost of a known update
+    (`bound="min"`). With `bound="max"`, γ = 0 is always feasible in exact arithmetic. Rounding can
+    lift the cost of μ above the limit. In this case, u is still the rounded μ. With `bound="min"`,
+    it is possible that no γ ≥ 0 is feasible. In this case, u is the known update with the smallest
+    cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

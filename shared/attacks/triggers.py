@@ -29,17 +29,17 @@ class Backdoor(DataAttack):
     target: int = Field(ge=0)
     """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
-    """Share of the attacker's samples that get the trigger; they are drawn without replacement."""
+    """Share of the attacker's samples that get the trigger. These samples are drawn without
+    replacement."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
     """Factor that multiplies the uploaded update, for model replacement; 1 changes nothing."""
     epochs: int | None = Field(default=None, ge=1)
-    """Local epochs in rounds in which the attacker poisons its data; by default, as many as for
+    """Number of local epochs in a round with poisoned data; by default, the same number as for
     honest clients."""
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate in rounds in which the attacker poisons its data; by default, the experiment's
-    rate."""
+    """Learning rate in a round with poisoned data; by default, the experiment's learning rate."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -91,7 +91,7 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # The whole trigger must fit, because test images show all of it.
+        # The whole trigger must fit, because the whole trigger is stamped on test images.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:
@@ -105,7 +105,7 @@ class Backdoor(DataAttack):
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
-    """The backdoor whose success is measured, as given in an experiment's `evaluation` table.
+    """Builds the backdoor that an `evaluation` table names; clients measure its success.
 
     The result is None if the table names no trigger.
 

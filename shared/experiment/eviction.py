@@ -16,9 +16,9 @@ RequestedDecision = Literal["accepted", "rejected", "evicted"]
 client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
 """What the federation decides about a client and its row. `abstained` leaves the row out of its
-round, but does not evict the client, because the largest allowed number of clients is already
-barred. `quarantined` and `proposed` bar the client for some rounds. Before a proposal expires, an
-operator may confirm or dismiss it. `evicted` bars the client permanently."""
+round, but does not bar the client, because no more clients may be barred. `quarantined` and
+`proposed` bar the client for some rounds. Before a proposal expires, an operator may confirm or
+dismiss it. `evicted` bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
@@ -38,12 +38,12 @@ class Eviction(Table):
     rounds: int = Field(default=10, ge=1)
     """Length of a quarantine, in rounds."""
     patience: int = Field(default=20, ge=1)
-    """Number of rounds after which a proposed eviction is dismissed if no operator has confirmed
+    """A proposed eviction is dismissed after this number of rounds if no operator has confirmed
     it."""
     bounded: bool = True
     """Whether the number of barred clients is bounded. With the bound, fewer than half of all
-    clients may be barred. If `f` is set, the number of barred clients is also at most `f` plus the
-    number of clients that joined after round 0 began."""
+    clients may be barred. If `f` is set, there is a second bound: `f` plus the number of clients
+    that joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""
@@ -70,7 +70,7 @@ class Eviction(Table):
         return self
 
     def until(self, decision: Decision, round_: int) -> int:
-        """The first round in which a client barred in `round_` may take part again.
+        """The first round in which a client may take part again after it was barred in `round_`.
 
         >>> Eviction(mode="quarantine", rounds=2).until("quarantined", 5)
         8
@@ -80,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """The number of clients, and the barred clients, when a round's result is computed.
+    """How many clients have joined and which are barred, when a round's result is computed.
 
     Args:
         clients: the number of clients that have ever joined.
@@ -106,8 +106,8 @@ class Standing:
     def most(self, f: int | None) -> int:
         """The largest number of clients that may be barred.
 
-        Fewer than half of all clients may be barred. If f is given, the number of barred clients is
-        also at most f plus the number of clients that joined after round 0 began.
+        Fewer than half of all clients may be barred. If f is given, there is a second bound: f plus
+        the number of clients that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

@@ -48,9 +48,9 @@ class Joining(Table):
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""
     deadline: float | None = Field(default=None, gt=0)
-    """Seconds that round 0 waits for all required clients. After the deadline, round 0 starts as
-    soon as `clients.least` clients have joined. Without a deadline, round 0 waits until all
-    required clients have joined."""
+    """How long round 0 waits for all required clients, in seconds. After the deadline, round 0
+    starts as soon as `clients.least` clients have joined. Without a deadline, round 0 waits until
+    all required clients have joined."""
 
 
 class Collecting(Table):

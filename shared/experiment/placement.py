@@ -10,8 +10,8 @@ Placement = Literal["random", "last"]
 def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> list[int]:
     """The attackers' slots, in the order in which groups of attackers fill them.
 
-    The draw sorts the slots by a hash of the seed and the slot. If the number of attackers grows by
-    one, all slots that were drawn before therefore remain drawn, and one more slot is drawn.
+    The draw sorts the slots by a hash of the seed and the slot. One more attacker therefore adds
+    one slot to the drawn slots, and all other drawn slots stay the same.
 
     Args:
         placement: "random" draws the slots from the seed; "last" takes the last slots in order.

@@ -39,8 +39,8 @@ class Data(Table):
     test_fraction: float = Field(default=0.25, gt=0, lt=1)
     """Fraction of each client's samples that forms the client's own test set."""
     samples: int | None = Field(default=None, ge=2)
-    """Largest number of samples per client, training and test together. A client that would get
-    more than `samples` samples keeps only a random subset of `samples` samples."""
+    """Largest number of samples per client, training and test together. If the partition gives a
+    client more samples, the client keeps only a random subset of `samples` samples."""
     reserved: int = Field(default=0, ge=0)
     """Number of samples that are reserved for the server. The reserved samples are drawn before the
     other samples are divided among the clients."""
@@ -111,7 +111,7 @@ class Server(Table):
     later: ClassVar[frozenset[str]] = frozenset({"test"})
 
     rule: MemberSpecs = [{"name": "weighted_mean"}]
-    """A rule, or a list: pre-aggregators in the order in which they are applied, then a rule."""
+    """A rule, or a list: pre-aggregators and then a rule, applied in the listed order."""
     f: int | None = Field(default=None, ge=0)
     """Declared bound on the number of hostile clients; all stages use this bound. `f` also bounds
     the number of barred clients."""
@@ -163,17 +163,17 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The number that is multiplied by `fraction`: `candidates` is the number of clients that may
-    be drawn for the round, and `founders` is `data.clients`. With `founders`, evictions do not make
-    rounds smaller, as long as enough clients are left."""
+    """The number that `fraction` is multiplied by. `candidates`: the number of clients that may be
+    drawn for the round. `founders`: `data.clients`. With `founders`, rounds keep their size after
+    evictions, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
     data: Data
     clients: Clients = Clients()
     model: Annotated[MemberSpec, AfterValidator(with_start)]
-    """The network to train. The key `start` sets the first global model: `{ run = "...", round = 30
-    }` takes the model from a run of the same federation, and `{ file = "..." }` takes it from a
+    """The network to train. The key `start` sets the source of the first global model. `{ run =
+    "...", round = 30 }` names a run of the same federation, and `{ file = "..." }` names a
     safetensors file. Without `start`, the model is drawn from the seed."""
     training: Training = Training()
     personalizer: MemberSpec = {"name": "none"}
@@ -238,7 +238,7 @@ class Experiment(Table):
 
     @staticmethod
     def tables_of(text: str) -> dict[str, Any]:
-        """Parses a TOML file to nested dictionaries, which need not define a valid experiment."""
+        """Parses a TOML file to nested dictionaries, without checking them as an experiment."""
         try:
             return tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -257,7 +257,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """All settings as JSON values, except default values of keys that are in `Table.later`."""
+        """All settings as JSON values; keys in `Table.later` with default values are left out."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
@@ -337,7 +337,7 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows of a round, if no more clients join than the experiment plans.
+        """The largest number of rows in a round, if at most `most_clients` clients join.
 
         The buffered policy selects no clients, so a round may include a row of every client.
         """
@@ -346,5 +346,5 @@ class Experiment(Table):
 
     @property
     def most_clients(self) -> int:
-        """The largest number of clients of the run, if no more join than the experiment plans."""
+        """The largest number of clients that the experiment plans for the run."""
         return max(self.data.clients, self.phases.joining.clients or 0)

@@ -15,10 +15,10 @@ def select(
 ) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    n is the number `founders` if `founders` is given, and otherwise the number of candidates. The
-    draw is seeded, so every call gives the same result. The draw sorts the candidates by a hash of
-    the seed, the round and the id. If one client joins or leaves, the draw therefore adds or drops
-    at most one other client.
+    n is `founders` if `founders` is given; otherwise, n is the number of candidates. The draw is
+    seeded, so every call gives the same result. The draw sorts the candidates by a hash of the
+    seed, the round and the id. If one client joins or leaves, the draw therefore adds or drops at
+    most one other client.
 
     >>> select(1, 0, ["b", "a"], 1.0)
     ('a', 'b')
@@ -41,8 +41,8 @@ def drawn_count(clients: int, fraction: float) -> int:
 def quota(buffer: float, expected: int) -> int:
     """The number of uploads that close a round under the buffered policy.
 
-    A `buffer` of at most 1 is a fraction of `expected`, the number of clients whose updates can be
-    included in the round. A `buffer` above 1 is a number of uploads.
+    A `buffer` of at most 1 is a fraction of `expected`. The number `expected` counts the clients
+    that can contribute an update to the round. A `buffer` above 1 is a number of uploads.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)

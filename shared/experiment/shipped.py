@@ -16,7 +16,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def text_of(path: Path) -> str:
-    """The text of an experiment's file, which is in UTF-8 whatever the locale says.
+    """Reads the text of an experiment's file as UTF-8, whatever the locale says.
 
     Raises:
         ConfigurationError: the file is not in UTF-8.

@@ -6,10 +6,10 @@
     server.rule = ["median", ["nnm", "krum"]]                   # a list of any values
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # both settings change
 
-The path of a parameter, such as `server.rule`, names an axis. If the path leads into a table that
-the file lacks, such as `training.privacy` in `training.privacy.clip`, the sweep adds the table. If
-there are several axes, the grid has every combination of their values. To choose the seeds
-yourself, set `seeds = [...]` instead of `runs`.
+The path of a parameter, such as `server.rule`, names an axis. If the file lacks a table on the
+path, the sweep adds the table. For example, the path `training.privacy.clip` adds the table
+`training.privacy`. If there are several axes, the grid has every combination of their values. To
+choose the seeds yourself, set `seeds = [...]` instead of `runs`.
 """
 
 import hashlib
@@ -80,9 +80,9 @@ class Axis:
     """One axis of the grid: the settings that vary together, and their values.
 
     Args:
-        key: the axis's name in results, which is the last part of the axis's first path (numeric
-            parts are skipped). If two axes would get the same name, each of them gets its whole
-            first path as its name.
+        key: the axis's name in results. The name is the last part of the axis's first path; parts
+            that are numbers are skipped. If two axes would get the same name, the whole first path
+            of each axis is its name.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the axis's values in order.
     """
@@ -276,7 +276,7 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _index(entries: Sequence[Any], part: str, here: str, path: str) -> int:
-    """The index that a part of `path` names in the list at the path `here`."""
+    """Converts the part `part` of `path` to an index of the list at the path `here`."""
     if part.isdecimal() and int(part) < len(entries):
         return int(part)
     last = len(entries) - 1

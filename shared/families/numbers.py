@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 
 def refuse_booleans(value: Any, annotation: Any) -> None:
-    """Refuses `true` and `false` for a field whose type allows numbers, but no booleans.
+    """Refuses `true` and `false` for a field if its type allows numbers but not booleans.
 
     Python's booleans are integers, so pydantic would read `true` as 1.
 

@@ -2,9 +2,8 @@
 
 Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
 declares an entry point of the group in its pyproject.toml. The name of the entry point is the
-member's name, and the value is the member's class. Rampart imports a package's code only when one
-of the package's members is looked up; before the first look-up, Rampart reads only the package's
-metadata.
+member's name, and the value is the member's class. At first, Rampart reads only the package's
+metadata. Rampart imports the package's code only when one of the package's members is looked up.
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,10 +79,10 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         The packages of all members looked up in the context, keyed by member name. Rampart's own
         members are left out.
     Raises:
-        UnknownMember: a member is unknown on this machine; the message says which package is
-            missing, if `packages` contains the member.
-        ConfigurationError: on this machine, the package of a member is not the package that
-            `packages` names, or two packages provide members with the same name.
+        UnknownMember: a member is unknown on this machine. If `packages` contains the member, the
+            message names the missing package.
+        ConfigurationError: on this machine, a member comes from a different package than in
+            `packages`, or two packages provide members with the same name.
     """
     outer = _looked_up.get()
     lookups: dict[str, str] = {} if outer is None else outer
@@ -109,8 +108,8 @@ def note(name: str, package: str) -> None:
 
     Raises:
         ConfigurationError: the experiment already uses a member with the same name, from another
-            family and from a different package. Such a member is refused, because the table
-            `packages` of an experiment has only one entry per name.
+            family and from a different package. The second member is refused, because an
+            experiment's table `packages` has only one entry per name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

@@ -63,9 +63,9 @@ class FamilyMember(BaseModel):
     def own_errors(self) -> AbstractContextManager[None]:
         """Adds a note with the member's name to errors of the member's own code.
 
-        The error keeps its type, because ranks and callers distinguish types of errors. If the
-        member calls another member, and the other member's code raises the error, the note names
-        only the other member.
+        The error keeps its type, because callers, and the processes (ranks) that share a stage's
+        work, distinguish types of errors. A member may call a second member. If the second member's
+        code raises the error, the note names only the second member.
         """
         # Each training step calls this method, so it must be fast for Rampart's own members.
         return _noted(f"{RAISED_BY}{self.origin}") if self.package else NO_NOTE
@@ -73,7 +73,7 @@ class FamilyMember(BaseModel):
 
 @contextmanager
 def _noted(note: str) -> Iterator[None]:
-    """Adds the note to an error, unless the error is deliberate or already names a member."""
+    """Adds the note to an error, unless it is a `RampartError` or already names a member."""
     try:
         yield
     except RampartError:
@@ -86,9 +86,9 @@ def _noted(note: str) -> Iterator[None]:
 
 M = TypeVar("M", bound=FamilyMember)
 _DISCOVERING = RLock()
-"""Lock for the import of a family's modules: other threads wait until all modules are imported.
-All families share the lock: modules of different families may import each other, so two threads
-could deadlock if each family had its own lock."""
+"""Lock for the import of a family's modules; other threads wait until all modules are imported. All
+families share this lock. If each family had its own lock, two threads could deadlock, because
+modules of different families may import each other."""
 
 
 class Registry(Generic[M]):
@@ -187,8 +187,8 @@ class Registry(Generic[M]):
         if self._discovered:
             return
         with _DISCOVERING:
-            # Another thread may have imported the modules meanwhile. Or this thread is importing
-            # them now, and one of the modules looks up a member.
+            # Return if another thread has imported the modules in the meantime. Also return if this
+            # thread is importing the modules now, and one of these modules looks up a member.
             if self._begun:
                 return
             self._begun = True

@@ -90,7 +90,7 @@ def attack_success(metrics: MetricsByClient, clients: Iterable[str], kind: str) 
 
 
 def largest_gap(metrics: MetricsByClient, clients: Iterable[str]) -> LargestGap:
-    """The largest amount by which local training lowers the training loss of any of the clients.
+    """The largest decrease of any client's training loss during local training.
 
     A large gap means that the received model fits the client's data poorly. The result is empty if
     no client measured a gap.
@@ -112,8 +112,8 @@ def _share(
     """The sum of the clients' counts `part`, divided by the sum of their counts `whole`.
 
     A client is ignored if its `part` is above `most` times its `whole`. The aggregator checks the
-    counts in each report. However, a client's newest counts may come from two reports, and older
-    versions did not check counts.
+    counts in each report. However, `part` and `whole` may come from two different reports, and
+    older versions did not check counts.
     """
     known = (metrics[c] for c in clients if {part, whole} <= metrics.get(c, {}).keys())
     counted = [one for one in known if 0 <= one[part] <= most * one[whole]]

@@ -31,8 +31,8 @@ def estimate(experiment: Experiment) -> Estimate:
     """Estimates the resources that a run needs if all clients of the experiment take part.
 
     The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is the number of blocks of N
-    rows that the worker holds at the same time. The number h counts the rows of earlier rounds that
-    stages hold. The module `rampart_fl.shared.robust.histories` computes p and h.
+    rows that the worker holds at the same time. The stages hold h rows from earlier rounds. The
+    module `rampart_fl.shared.robust.histories` computes p and h.
 
     Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
     1 if rows are needed after the round in which they arrive; otherwise, k is 0. The number s

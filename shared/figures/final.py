@@ -61,7 +61,7 @@ def detection(
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: AccuracySource = "last"
 ) -> ServerAccuracy:
-    """The global model's accuracy on the server's test samples; empty if the server has none.
+    """The global model's accuracy on the server's test samples; empty if there are no such samples.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
     {'accuracy_server': 0.75}
@@ -104,11 +104,11 @@ def final_figures(
 ) -> FinalFigures:
     """The final metrics of a run; for a kind of model that no client has, the accuracy is None.
 
-    All metrics of clients are computed from each client's newest measurement. If an honest client
-    was evicted, its newest measurement is of the last model that it received. `attack_success` is
-    measured at the end of the run, whatever `accuracy_of` is. `rounds_to_accuracy` has a key for
-    each accuracy in `TARGETS`. It is computed from the accuracies of all rounds, whatever
-    `accuracy_of` is.
+    All metrics of clients are computed from each client's newest measurement. The newest
+    measurement of an evicted honest client belongs to the last model that the client received.
+    `attack_success` is measured at the end of the run, whatever `accuracy_of` is.
+    `rounds_to_accuracy` has a key for each accuracy in `TARGETS`. The values of
+    `rounds_to_accuracy` are computed from the accuracies of all rounds, whatever `accuracy_of` is.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

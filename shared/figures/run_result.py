@@ -64,8 +64,8 @@ class LargestGap(TypedDict, total=False):
 class Detection(TypedDict):
     """How well the evictions match the attackers.
 
-    `dacc` is the fraction of clients that are judged correctly, `fpr` the fraction of honest
-    clients that are evicted, and `fnr` the fraction of hostile clients that are not evicted.
+    `dacc` is the fraction of clients that are judged correctly. `fpr` is the fraction of honest
+    clients that are evicted. `fnr` is the fraction of hostile clients that are not evicted.
     """
 
     dacc: float | None

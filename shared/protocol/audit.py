@@ -94,8 +94,8 @@ def timestamp(time: float) -> str:
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
     """Checks a whole log, starting with its first entry.
 
-    Without `kept`, the check cannot detect that the last entries were removed, or that all entries
-    after a certain entry were replaced.
+    Without `kept`, the check does not detect two changes: the last entries were removed, or all
+    entries after a certain entry were replaced.
 
     Args:
         entries: all entries, oldest first.

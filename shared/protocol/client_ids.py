@@ -1,15 +1,16 @@
 """The ids that no new client may have."""
 
 RESERVED_IDS = frozenset({"global", "reference", "operator", "owner", "nobody"})
-"""These words can occur where a client's id is expected. The first two words name models; the other
-words mean the operators, the federation's owner, and no client, in this order."""
+"""These words can occur where a client's id is expected. `global` and `reference` name models.
+`operator` stands for the operators, `owner` for the federation's owner, and `nobody` for no
+client."""
 
 
 def check_unreserved(client_id: str) -> str:
     """Returns the id of a new client; refuses reserved words, in lower and upper case.
 
-    The case does not matter because some file systems do not distinguish the names of the files
-    `global.safetensors` and `Global.safetensors`.
+    The function ignores the case, because some file systems treat `global.safetensors` and
+    `Global.safetensors` as the same file.
 
     Raises:
         ValueError: the id is reserved.

@@ -1,8 +1,8 @@
 """The messages about registered clients: who they are, and why they are barred.
 
 If a client is barred, Redis stores the reason as a message of one of the classes in this module.
-A stored reason does not name its class: the reader recognizes the class by the keys. Reasons
-therefore have no optional fields.
+A stored reason does not name its class. The code that reads the reason recognizes the class by the
+keys. Reasons therefore have no optional fields.
 """
 
 from typing import Literal

@@ -1,7 +1,7 @@
 """Checks the sample counts in a client's metrics.
 
-Accuracies and attack success rates are sums of counts over all clients. Without these checks, one
-client could therefore set an accuracy to any number.
+Accuracies and attack success rates are computed from sums of counts over all clients. Without these
+checks, one client could therefore set an accuracy to any number.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ WHOLES = {
     "certified_": "test_samples",
     "fooled_": "triggered_samples",
 }
-"""For each prefix: the metric that limits all metrics whose names begin with this prefix. For
+"""Maps each prefix to a metric, which is the upper limit for every metric with this prefix. For
 example, `correct_local` counts some of the samples that `test_samples` counts."""
 INVALID_CLAIM = "invalid_claim"
 """The type of the validation error about an impossible count."""

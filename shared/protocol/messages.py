@@ -88,13 +88,13 @@ class Ticket(Message):
 
     - `offer`: read the run's experiment, and accept or decline to take part.
     - `train`: train from the ticket's model and upload an update.
-    - `probe`: train from the reference model and upload an update, so that the server can determine
-    which other clients this client resembles.
+    - `probe`: train from the reference model and upload an update. From this update, the server
+    determines which other clients are similar to this client.
     - `evaluate`: evaluate the final models.
     - `wait`: do nothing for now.
     - `done`: the run has ended.
-    - `evicted`: the client is barred from the run or, if the ticket names no run, from the
-    federation.
+    - `evicted`: the client is barred from the run. If the ticket names no run, the client is barred
+    from the federation.
     """
 
     run: str = Field(
@@ -247,7 +247,8 @@ class VerdictRecord(Message):
     client: str
     decision: Decision
     asked: RequestedDecision | None = Field(
-        default=None, description="what the detector asked for, if the decision differs"
+        default=None,
+        description="the decision that the detector asked for, if the final decision differs",
     )
     detector: str
     score: float | None

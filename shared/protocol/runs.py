@@ -74,7 +74,8 @@ class RunStatus(Message):
     proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
         default=[],
-        description="left out of the last round, but not barred: no more clients may be barred",
+        description="left out of the last round, but not barred, because the limit on barred "
+        "clients was reached",
     )
     selected: list[str] = Field(default=[])
     received: list[str] = Field(default=[])
@@ -119,7 +120,7 @@ class RunRequest(CheckRequest):
         default=None,
         gt=0,
         le=31_536_000,
-        description="maximum time until the run's first round; after that, the run is cancelled",
+        description="seconds until the run is cancelled if its first round has not begun",
         examples=[3600],
     )
     reason: Reason = Field(default=NO_REASON, examples=["the weekly comparison"])

@@ -19,7 +19,7 @@ class StoredRound(RoundFacts):
 class RoundPage(StoredRound):
     """The record of a finished round, with only the verdicts that the request asks for."""
 
-    matching: int = Field(description="verdicts that match the filters, on all pages")
+    matching: int = Field(description="number of verdicts that match the filters, on all pages")
 
 
 VERDICT_CODES: dict[Decision, str] = {
@@ -62,7 +62,7 @@ class ClientFigures(Message):
     """What one client did in one round, and the decision about it."""
 
     verdict: VerdictRecord | None = None
-    absent: bool = Field(default=False, description="whether no update arrived in time")
+    absent: bool = Field(default=False, description="true if no update arrived in time")
     late: bool = Field(default=False, description="whether an update arrived too late")
     weight: float | None = Field(
         default=None, description="coefficient of the update in the rule's result"
@@ -83,8 +83,8 @@ class RoundFigures(Message):
     late: int = Field(default=0, description="absent clients that uploaded too late")
     decisions: dict[Decision, int] = Field(description="number of verdicts of each kind")
     accuracies: dict[str, float] = Field(
-        description="accuracies over all clients: `customized` of the received models, `local` "
-        "of the models after training, `personalized` of the personal models",
+        description="accuracies over all clients: `customized` for the received models, `local` "
+        "for the models after training, `personalized` for the personal models",
         examples=[{"customized": 0.93, "local": 0.95}],
     )
     norm_median: float | None = Field(default=None, description="median norm of the updates")

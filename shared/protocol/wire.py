@@ -275,8 +275,8 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
     numbers = (rounded >> 16).astype(np.uint16)
     nan_D = np.isnan(vector_D)
     if nan_D.any():
-        # Rounding turns some NaNs into infinities or zeros. Keep the upper bits instead. These bits
-        # alone can mean an infinity, so also set the bit of a quiet NaN.
+        # Rounding turns some NaNs into infinities or zeros. Keep the upper bits instead. The upper
+        # bits alone can be those of an infinity, so also set the bit that marks a quiet NaN.
         numbers[nan_D] = bits[nan_D] >> 16 | 0x40
     return numbers
 

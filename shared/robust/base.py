@@ -106,8 +106,8 @@ class Stage(FamilyMember, ABC):
 
     breakdown: ClassVar[str] = ""
     """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". The value
-    "none" means that one row can move the result anywhere; "inherited" means that the stages around
-    this stage determine how many hostile rows are tolerated."""
+    "none" means that one row can move the result anywhere. The value "inherited" means that this
+    number depends on the stages around this stage."""
     complexity: ClassVar[str] = ""
     """For the catalogue: the cost for n rows and d coordinates."""
     passes: ClassVar[str] = ""
@@ -144,7 +144,7 @@ class Stage(FamilyMember, ABC):
 
     @property
     def divides(self) -> bool:
-        """Whether the stage can be split across ranks that each hold some of the coordinates."""
+        """Whether processes (ranks) can share the stage's work, each with some coordinates."""
         return self.streams
 
     def history_rows(self, clients: int) -> int:
@@ -177,11 +177,10 @@ class ToleratesF(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
-    """Declared bound on the number of hostile rows. Rows that were left out because they are not
-    finite are treated as hostile rows. Detectors may leave too few rows for a result with this
-    bound. In this case, clients that are left out or barred also count as hostile rows, but only as
-    many of them as necessary. Barred clients are evicted, in quarantine or proposed for
-    eviction."""
+    """Declared bound on the number of hostile rows. Rows that are not finite are left out, and
+    count as hostile rows. Detectors may leave too few rows for a result with this bound. In this
+    case, some of the clients that are left out or barred also count as hostile rows, but only as
+    many as necessary. Barred clients are evicted, in quarantine or proposed for eviction."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows among the remaining rows: max(0, f - dropped)."""
@@ -256,7 +255,7 @@ class Detector(Stage):
 
     @property
     def traces(self) -> int:
-        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 without sketches."""
+        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 if it keeps none."""
         return 0
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How many hostile clients a majority vote can tolerate, for each sample.
+"""Computes, for each sample, how many hostile clients a majority vote can tolerate.
 
 Legend: T samples, C classes, V voters.
 """
@@ -70,12 +70,12 @@ def doubt(error: float, classes: int) -> float:
 
     The result is `error` for two classes, and (1 + 2/C) `error` for C > 2 classes.
 
-    Let a and b be the classes with the largest and the second-largest share of all subsets. A
-    radius is too large only if one of two bounds is wrong: the lower bound on the winner's share,
-    or the upper bound on the largest share of another class. This other class is b if a wins, and a
-    otherwise. Any class can win, so C lower bounds and two upper bounds matter. Each of these C + 2
-    bounds is wrong with probability at most `error` / C. For two classes, a lower bound is wrong if
-    and only if the other class's upper bound is wrong.
+    Over all subsets of clients, let a be the class with the largest share of the votes, and b the
+    class with the second-largest share. A radius is too large only if one of two bounds is wrong:
+    the lower bound on the winner's share, or the upper bound on the largest share of another class.
+    This other class is b if a wins, and a otherwise. Any class can win, so C lower bounds and two
+    upper bounds matter. Each of these C + 2 bounds is wrong with probability at most `error` / C.
+    For two classes, a lower bound is wrong if and only if the other class's upper bound is wrong.
 
     >>> [round(doubt(0.001, classes), 5) for classes in (2, 4, 10)]
     [0.001, 0.0015, 0.0012]
@@ -95,12 +95,12 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: determines how often the bounds below may be wrong; 0 if all subsets of k clients
-            voted, because the shares p are then known exactly. If the voters were drawn at random,
-            the function computes two Clopper-Pearson bounds for each class: a lower and an upper
-            bound on the share of all subsets that vote for this class. Each bound is wrong with
-            probability at most `error` / C. The radius of a sample is too large with probability at
-            most `doubt(error, C)`.
+        error: determines how often the bounds below may be wrong. If all subsets of k clients
+            voted, `error` is 0, because the shares p are then known exactly. If the voters were
+            drawn at random, the share of all subsets that vote for a class is not known. For each
+            class, the function computes a lower and an upper Clopper-Pearson bound on this share.
+            Each bound is wrong with probability at most `error` / C. The radius of a sample is too
+            large with probability at most `doubt(error, C)`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])

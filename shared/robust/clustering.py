@@ -62,7 +62,8 @@ def mean_shift(points_MF: Tensor) -> Tensor:
     m = len(points_MF)
     reach = min(m, max(2, m // 2))
     bandwidth = float(_apart(points_MF, points_MF).sort(dim=1).values[:, reach - 1].mean())
-    # The mean of equal points or of equal radii may differ from them in the last bit.
+    # Because of rounding, the mean of equal points or of equal radii may differ from these values
+    # in the last bit.
     bandwidth = max(bandwidth * (1 + 1e-9), 1e-9 * float(points_MF.abs().max()))
     peaks_MF = points_MF
     for _ in range(MOST_STEPS):
@@ -89,8 +90,8 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
     The first neighbour of a point is the nearest other point. Two points are linked if one is the
     first neighbour of the other, or if both have the same first neighbour. Linked points are in the
     same cluster. Every cluster therefore has at least two points, unless there is only one point in
-    total. Each further partition links the means of the previous partition's clusters; the rule is
-    the same as for points. If the next partition would leave fewer than `clusters` clusters, this
+    total. Each further partition treats the means of the previous clusters as points, and links
+    them by the same rule. If the next partition would leave fewer than `clusters` clusters, this
     function merges only the two clusters with the nearest means. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
@@ -151,9 +152,9 @@ def two_means(points_M: Tensor) -> Tensor:
 def dbscan(points_MF: Tensor, radius: float, least: int) -> Tensor:
     """Labels (M,) by DBSCAN; a point that belongs to no cluster becomes a cluster of its own.
 
-    A point with at least `least` points within `radius`, including itself, is a core. Cores within
-    `radius` of each other are in the same cluster. A point that is not a core joins the cluster of
-    a core that is within `radius`.
+    A point is a core if at least `least` points, including the point itself, are within `radius`.
+    Cores within `radius` of each other are in the same cluster. A point that is not a core joins
+    the cluster of a core that is within `radius`.
 
     >>> dbscan(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), radius=1.0, least=2)
     tensor([0, 0, 0, 1])

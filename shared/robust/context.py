@@ -29,8 +29,8 @@ class PublicData:
 
     Args:
         x_P: samples in the model's input format.
-        y_P: the samples' classes. If the samples' data set and the task have different numbers of
-            classes, y_P is None, because the labels would have no meaning for the task.
+        y_P: the samples' classes. y_P is None if the samples' data set and the task have different
+            numbers of classes. The labels would then have no meaning for the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """
@@ -64,8 +64,8 @@ class Context:
             rows and from the reference before any stage runs.
         buffered: whether clients may upload updates that they trained from models of earlier
             rounds.
-        selected: the clients that the server selected for this round; empty under the buffered
-            policy, under which a client may upload without being selected.
+        selected: the clients that the server selected for this round. Under the buffered policy,
+            this set is empty, because clients may then upload without being selected.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and no client is barred.
     """
@@ -111,7 +111,7 @@ class Context:
         return slice(self.layout[first][1], self.layout[-1][2])
 
     def own_update(self, stage: str, place: Part) -> Tensor:
-        """The server's own update (D,); checks that it is finite and covers the part `place`.
+        """Returns the server's own update (D,), which must be finite and cover the part `place`.
 
         Error messages begin with `stage`, the name of the stage.
 
@@ -137,7 +137,7 @@ class Context:
         """A new random generator for one named draw of this round.
 
         All numbers of a generator follow from 32 bits of its seed. A client that sees some of the
-        numbers could find these bits and compute all other numbers, so secret numbers need a
-        generator of their own.
+        numbers could find these bits, and then compute all other numbers. Secret numbers therefore
+        need a separate generator.
         """
         return generator(self.seed, "robust", name, self.round, *path)

@@ -128,7 +128,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server, with the name of the first stage that needs it."""
+        """Maps each need (from the server) to the name of the first stage that has this need."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -252,9 +252,9 @@ def _decide(
             )
     except PreconditionError:
         # The round continues without a new global model if groups are isolated, or if detectors
-        # left out clients. An error would let a client of one isolated group stop the round for all
-        # groups. An error would also lose the detectors' verdicts, and nobody would ever be
-        # evicted.
+        # left out clients. If groups are isolated, an error would let a client of one group stop
+        # the round for all groups. If detectors left out clients, an error would lose the
+        # detectors' verdicts, and nobody would ever be evicted.
         if not plan.customizer.isolates and len(accepted) == len(rows):
             raise
     if global_D is None:

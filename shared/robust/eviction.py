@@ -78,7 +78,7 @@ def apply_policy(
 
 
 def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
-    """The decision on an eviction request that does not exceed the limit, and the reason for it."""
+    """The decision on an eviction request within the limit, and the reason for this decision."""
     if quarantine:
         return "quarantined", f"out for {eviction.rounds} rounds"
     if eviction.by == "operator":

@@ -1,4 +1,4 @@
-"""How many rows a worker and the stages of a plan hold in a round, and store after the round."""
+"""Counts the rows that a worker and a plan's stages hold in a round, and store after the round."""
 
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence.challenges import Challenger
@@ -9,8 +9,8 @@ def blocks_held(plan: Plan) -> int:
     """The largest number of blocks of rows that a worker holds at the same time.
 
     A round has one block of rows, and a second block if uploads are not calibrated. If newcomers
-    are probed, the worker also holds the blocks of the previous round, from which it mixes models
-    for newcomers.
+    are probed, the worker also holds the blocks of the previous round, because it mixes models for
+    newcomers from these blocks.
     """
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
 
@@ -39,9 +39,9 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
 
     Args:
         plan: the stages of a round.
-        clients: the number of different clients that may take part over all rounds. With 0 clients,
-            the result includes only the models of groups, because the number of groups does not
-            depend on the number of clients.
+        clients: the number of different clients that may take part over all rounds. If `clients` is
+            0, the result includes only the models of groups. The number of groups does not depend
+            on the number of clients.
     Returns:
         The number of rows, keyed by the stage's name; stages that hold no rows are left out.
 

@@ -169,8 +169,8 @@ def _krum(n: int, f: int) -> float | None:
       therefore at most q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound over S is A = 2hV·q/(h-1).
       The score of x is at most A, because no score is lower.
     - At most f rows are not in S. Among x and its q nearest rows, at least c = n - 2f - 1 rows are
-      in S. For c of them, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² is at most
-      hV.
+      in S. For c of these rows, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² is at
+      most hV.
     - ‖x - μ‖ <= ‖x - x_j‖ + ‖x_j - μ‖ for each of these rows. By the triangle inequality of root
       mean squares, ‖x - μ‖ <= √(A/c) + √(hV/c), so ‖x - μ‖² <= κV.
     """

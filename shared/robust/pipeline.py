@@ -37,7 +37,7 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Builds a pipeline; each stage gets those `defaults`, such as f, that the stage accepts.
+        """Builds a pipeline; each stage gets the `defaults` that the stage accepts, such as f.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -116,14 +116,14 @@ class Pipeline:
 
 @contextmanager
 def _row_counts(left: int, given: int) -> Iterator[None]:
-    """Adds the number of rows that the earlier stages made to the message of a `TooFewRows`."""
+    """Appends to the message of a `TooFewRows` how many rows the earlier stages have made."""
     try:
         yield
     except TooFewRows as error:
         if left == given:
             raise
         raise TooFewRows(
-            f"{error.detail}; the stages before it made {left} rows from {given}"
+            f"{error.detail}; the earlier stages turned {given} rows into {left}"
         ) from error
 
 
@@ -234,8 +234,8 @@ def aggregate(
     def result_of(rows: Rows) -> Tensor:
         return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
 
-    # Rows are nearly always finite, so they are not checked first: the passes detect non-finite
-    # rows at no extra cost.
+    # Rows are nearly always finite, so there is no separate check before the passes. The passes
+    # detect non-finite rows at no extra cost.
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True, group=group)
     with suppress(linalg.NonFiniteRows, PreconditionError):
         result_D = result_of(rows)

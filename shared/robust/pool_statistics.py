@@ -1,4 +1,4 @@
-"""Cached measurements of a pool's rows, so that no later pass repeats them.
+"""Caches measurements of a pool's rows, so that later passes do not repeat them.
 
 Legend: N rows of the pool, M rows that were measured.
 """
@@ -30,12 +30,12 @@ class PoolStatistics:
     `PoolStatistics`.
 
     Args:
-        unchecked: True while the rows are only assumed to be finite, because no pass has read all
-            rows yet.
+        unchecked: whether the rows are only assumed to be finite; True until a pass has read all
+            rows.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         squares_of: the columns that `squares_N` covers; None if it covers all columns.
         geometry: the geometry of some rows; None before it is measured.
-        positions: the positions in the block of the rows that `geometry` describes.
+        positions: the rows that `geometry` describes, as positions in the block.
     """
 
     unchecked: bool = False

@@ -20,9 +20,9 @@ PASS = 4096
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest total number of parameters in a forward pass of several models. The pass copies the
-models, which takes up to 16 MiB in float32 in addition to the rows. A model with more parameters
-than this limit has a pass of its own."""
+"""Largest total number of parameters in a forward pass of several models. The pass copies its
+models; in float32, the copies take up to 16 MiB in addition to the rows. A model with more
+parameters than this limit has a pass of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +98,11 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 
 
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
-    """Minus the mutual information of x and class: mean_i H(P_i) - H(mean_i P_i), P = softmax(z).
+    """The negative mutual information of x and class: mean_i H(P_i) - H(mean_i P_i).
 
-    The formula is equation 6 of SDEA; H is the entropy. The result is in [-ln C, 0]. The result is
-    smallest if predictions are certain and all classes are predicted equally often. The result is 0
-    if all predictions are the same.
+    The formula is equation 6 of SDEA, where H is the entropy and P = softmax(z). The result is in
+    [-ln C, 0]. The result is smallest if predictions are certain and all classes are predicted
+    equally often. The result is 0 if all predictions are the same.
 
     Args:
         logits_BC: the logits z, one row per sample i.

@@ -32,22 +32,21 @@ class Weighting:
 class QuasiGradientRule(Rule):
     """Computes sum_i q_i x_i, with lower weights q for outliers so that ‖Cov_q‖₂ is at most ξ.
 
-    The weights q of the rows sum to 1. μ_q and Cov_q are the mean and the covariance of the rows
-    with these weights, and v is the top eigenvector of Cov_q. The rule lowers the weights of rows
-    with a large g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ is at most ξ. All of q, g and ‖Cov_q‖₂ are
-    computed from the M x M matrix of squared distances.
+    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the mean and the covariance of the
+    rows with these weights. The vector v is the top eigenvector of Cov_q. The rule lowers the
+    weights of rows with a large g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ is at most ξ. All of q, g and
+    ‖Cov_q‖₂ are computed from the M x M matrix of squared distances.
     """
 
     xi: float | None = Field(default=None, gt=0)
-    """ξ, the largest variance allowed along any direction, in squared units of the updates. By
-    default, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on
-    a row and contains n - f rows. If at most f rows are hostile, the distances between honest
-    rows bound this default."""
+    """ξ, the largest variance allowed along any direction, in squared units of the updates. The
+    default depends on the smallest ball that is centred on a row and contains n - f rows: ξ is
+    twice the top variance of the rows in this ball. If at most f rows are hostile, the distances
+    between honest rows bound this default."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates in a block; each block has its own weights of the rows. By default, the
     rows have the same weights in all coordinates, as in the paper. If coordinates are split across
-    ranks, every rank holds a copy of the current block, that is, all rows' coordinates in this
-    block."""
+    ranks, every rank holds a copy of all rows' values in the current block."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:

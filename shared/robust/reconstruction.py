@@ -41,7 +41,8 @@ class SearchSettings:
     """Settings of the search for synthetic samples.
 
     Args:
-        steps: number of gradient descent steps in which the samples should reproduce the update.
+        steps: number of gradient descent steps; together, these steps on the samples should produce
+            the update.
         rates: the search's learning rates for the samples, the labels and the clients' step sizes.
         momentum: momentum of the search.
         enough: a client's search ends when the client's error is below this value.
@@ -84,9 +85,9 @@ def search(
     """The final errors (K,) of the searches, and the corresponding synthetic samples.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    the same time. Here, u is a client's update, and `movement` computes θ_steps - θ_0. A
-    client's search stops in three cases: the client's error is below `how.enough`, the error
-    reaches `WORST`, or the number of iterations reaches the client's entry of `limits_K`.
+    the same time. Here, u is a client's update, and `movement` computes θ_steps - θ_0. A client's
+    search stops if the client's error is below `how.enough` or reaches `WORST`. It also stops if
+    the number of iterations reaches the client's entry of `limits_K`.
 
     Args:
         predict: the network.

@@ -51,8 +51,9 @@ class Rows(View):
             assume_finite: whether all rows are kept, without a check that they are finite. The
                 first pass that reads a non-finite number raises `linalg.NonFiniteRows`. Rows that
                 no pass reads stay unchecked, so call `linalg.all_finite` after the last pass.
-            group: ranks among which `shards.columns` divides the coordinates; every rank passes all
-                rows in the same order, restricted to the rank's coordinates.
+            group: the ranks that share the coordinates, which `shards.columns` divides among them.
+                Every rank passes all rows in the same order, but only with the rank's own
+                coordinates.
         Raises:
             ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.
 

@@ -21,7 +21,8 @@ from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.runtime.disk_block import MappedFile
 
 SHARDS = 16
-"""Largest number of shards of a pool. At most this number of ranks get coordinates."""
+"""Largest number of shards of a pool. If there are more ranks than this number, some ranks get no
+coordinates."""
 GRAIN = 1 << 16
 """The size of every shard or window, except the last, is a multiple of this number of coordinates.
 A shard or window therefore ends where a chunk of the default size ends."""
@@ -142,12 +143,13 @@ class Part:
         ]
 
     def total(self, pieces: Iterable[tuple[int, Tensor]], shape: tuple[int, ...]) -> Tensor:
-        """Sum of the results for all pieces (ranges of columns) of all ranks; float64, on the CPU.
+        """Sum of all ranks' results, one result per piece (range of columns); float64, on the CPU.
 
         Args:
             pieces: one pair (first coordinate of the piece, result) per piece of this rank, in
-                order. The coordinate is relative to the rank's first coordinate. A piece may span
-                two shards only if the results are integers, whose sums are exact in any order.
+                order. The coordinate is relative to the rank's first coordinate. A piece must lie
+                within one shard. Pieces with integer results are an exception, because sums of
+                integers are exact in any order.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)
@@ -158,8 +160,8 @@ class Part:
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64, device=self.via)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.to(self.via)
-        # Each shard's sum is 0 on all ranks but one, so the order in which the ranks' tensors are
-        # added has no effect.
+        # Each shard is on one rank only; on all other ranks, the sum for this shard is 0. The order
+        # in which the ranks' tensors are added therefore has no effect.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S.cpu():

@@ -91,8 +91,8 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
     """Like `largest`, but by Lanczos iteration; None if the iteration does not converge.
 
-    Every basis vector is made orthogonal to all earlier ones; otherwise, rounding errors would make
-    directions occur twice.
+    Every basis vector is made orthogonal to all earlier basis vectors. Without this step, rounding
+    errors would make the same direction occur twice.
     """
     draws = torch.Generator().manual_seed(0)
     rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)
@@ -165,8 +165,8 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # If k rows are at the cap, the other rows share the weight 1 - k * cap. In the projection, k is
-    # the smallest number such that no other row exceeds the cap.
+    # If k rows are at the cap, the other rows share the weight 1 - k * cap. The projection has the
+    # smallest k for which no other row exceeds the cap.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

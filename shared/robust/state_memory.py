@@ -29,7 +29,8 @@ def carry_over_rows(
         state: the state before this round.
         name: the block's name in the state.
         rows: the round's rows, which set the width, dtype, device and storage of the block.
-        clients: clients that get a row even without a remembered row; the row is then zero.
+        clients: clients that get a row in any case; if the state has no row of a client, the new
+            row is zero.
         replaced: clients whose rows the caller writes; these rows are not copied.
     """
     known = {client: row for row, client in enumerate(state.ids.get(name, ()))}

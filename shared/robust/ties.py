@@ -1,7 +1,7 @@
-"""Ties of scores: which differences between scores are only rounding errors.
+"""Decides which scores are tied, that is, which scores differ only by rounding errors.
 
 Pre-aggregators such as NNM make rows whose scores are equal in exact arithmetic. Rounding errors
-separate these scores, and differ between processors. A rule that compared the raw scores would
+separate these scores, and differ between processors. If a rule compared the raw scores, it would
 therefore choose other rows on another processor.
 
 Legend: M rows, X independent rankings.
@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 
 TIE = 1e-10
-"""Scores of m rows are tied if they differ by at most this share of m typical squared distances.
-For 600 rows that NNM mixed with f = 6, rounding errors are 20 times smaller."""
+"""Scores of m rows are tied if they differ by at most m · `TIE` times a typical squared distance
+(see `tolerance`). For 600 rows that NNM mixed with f = 6, rounding errors are 20 times smaller than
+this tolerance."""
 
 
 def tolerance(squared_MM: Tensor, f: int) -> float:
     """The largest difference of tied scores, if scores are sums or means of squared distances.
 
-    The result is m · `TIE` times a typical squared distance. The typical squared distance is the (m
-    - f)-th smallest of the rows' median squared distances. If at most f rows are hostile, this
-    distance cannot exceed the largest distance between honest rows. If it is infinite, the result
-    is 0.
+    The result is m · `TIE` times a typical squared distance. For each row, the median of its
+    squared distances is computed, and these medians are sorted in ascending order. The median at
+    position m - f (counted from 1) is the typical squared distance. If at most f rows are hostile,
+    it cannot exceed the largest squared distance between honest rows. If the typical squared
+    distance is infinite, the result is 0.
 
     Args:
         squared_MM: squared distances of m rows.
@@ -34,7 +36,7 @@ def tolerance(squared_MM: Tensor, f: int) -> float:
     16.0
     """
     m = len(squared_MM)
-    # If there are two middle values, the upper one is used as the median, because it is positive
+    # If a row has two middle values, the larger value is used as its median. This value is positive
     # even if half of the rows are equal.
     medians_M = squared_MM.sort(dim=1).values[:, m // 2]
     typical = float(medians_M.sort().values[m - f - 1])
@@ -44,8 +46,8 @@ def tolerance(squared_MM: Tensor, f: int) -> float:
 def ranking(scores_XM: Tensor, within: float) -> Tensor:
     """The positions (X, M) of the scores in increasing order; tied scores keep their order.
 
-    Two scores are tied if they differ by at most `within`, or if a chain of tied scores connects
-    them. Positions follow the ids, so ties go to the lower id.
+    Two scores are tied if they differ by at most `within`. If a is tied with b and b is tied with
+    c, then a is also tied with c. Positions follow the ids, so ties go to the lower id.
 
     >>> ranking(torch.tensor([3.0, 1.0 + 1e-6, 1.0, 2.0]), within=1e-3)
     tensor([1, 2, 3, 0])

@@ -41,8 +41,8 @@ class View:
         block_ND: the pool, one update per row; never written to.
         ids: one name per row of the view. Results depend on the order of the ids, but not on the
             order of the rows in memory.
-        index_K: a CPU tensor with the positions of the rows that the view reads, in reading order;
-            None if the view reads all rows of the pool.
+        index_K: positions of the rows that the view reads, in reading order, as a CPU tensor; None
+            if the view reads all rows of the pool.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
         metadata: for each name, one number per row. Some numbers in the metadata, such as
@@ -120,10 +120,10 @@ class View:
         """Yields the ranges of columns that a pass reads, one after the other.
 
         A sum over all columns takes two steps. First, the windows' sums are added up within each
-        shard, in order. Then, the shards' sums are added up. The windows do not depend on whether
-        the pool is in memory, in a file or split across ranks, so sums have the same bits in all
-        three cases. If the pool is in a file, the next window is fetched while a pass works on the
-        current window. At most two windows of a file are in memory at once.
+        shard, in order. Then, the shards' sums are added up. The windows are the same for a pool in
+        memory, a pool in a file, and a pool that is split across ranks. Sums therefore have the
+        same bits in all three cases. If the pool is in a file, the next window is fetched while a
+        pass works on the current window. At most two windows of a file are in memory at once.
         """
         size = max(1, len(self.block_ND)) * self.block_ND.element_size()
         width = max(shards.GRAIN, WINDOW // size // shards.GRAIN * shards.GRAIN)
@@ -233,8 +233,8 @@ class View:
     ) -> Self:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
-        If L = M, the new rows keep the old rows' ids, weights, metadata and traces. Ids and weights
-        passed as arguments replace the old rows' ids and weights.
+        If L = M, the new rows keep the old rows' ids, weights, metadata and traces. The arguments
+        `ids` and `weights_L`, if given, replace the old rows' ids and weights.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

@@ -24,9 +24,9 @@ def offset(
     """The models (start, base) of a row `(start - base) + upload`; None if both models are equal.
 
     If the client trained from a challenged model, the start is the same model without the
-    challenge. If the start contained the challenge, the challenge would change the client's row,
-    even if the client did not train from the challenged model. If groups of clients are isolated,
-    the base is the client's own model; otherwise, the base is the global model.
+    challenge. A challenge in the start would change the client's row. It would change the row even
+    if the client did not train from the challenged model. If groups of clients are isolated, the
+    base is the client's own model; otherwise, the base is the global model.
 
     Args:
         served: the models that the server sent to clients.

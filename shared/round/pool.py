@@ -1,8 +1,9 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
-Row k is (start_k - base_k) + upload_k. Row k is therefore the trained model of client k relative to
-base_k, whichever model the client started from (FedCAP's recovery and calibration). Unless groups
-of clients are isolated, base_k is the global model of the round.
+Row k is (start_k - base_k) + upload_k. Row k is therefore the difference between client k's trained
+model and base_k. This is true for every model that the client may have started from (FedCAP's
+recovery and calibration). The base is the global model of the round or, if groups of clients are
+isolated, the client's own model.
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """
@@ -59,7 +60,8 @@ class _RowMeasurements:
         moved: norm of the raw upload.
         upload_K: sketch of the raw upload; None if no detector asks for sketches.
         start_K: sketch of the model that the client trained from.
-        dropped: whether the row is left out, because it is not finite or the training has diverged.
+        dropped: whether the row is left out. A row is left out if it is not finite, or if the
+            training has diverged.
     """
 
     moved: float
@@ -245,8 +247,8 @@ class Pool:
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # A pass reads columns in windows, whose width depends on the number of rows. A
-                # different width can change the last bits of a norm. The norm is therefore
+                # A pass reads columns in windows; the width of the windows depends on the number of
+                # rows. A different width can change the last bits of a norm. The norm is therefore
                 # measured again in the larger block.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
@@ -256,9 +258,9 @@ class Pool:
     def _measure(self, block: Block, squares_N: Tensor | None, slot: int) -> None:
         """Measures the squared norm of a row's parameters if the block is in a file.
 
-        The norm is measured now, so that no later pass has to read the file to measure the norm.
-        The norm has the same bits as in a pass over all rows. For a block in memory, all norms are
-        measured later in one pass, which is faster than one call for each row.
+        Because the norm is measured now, no later pass has to read the file for it. The norm has
+        the same bits as in a pass over all rows. For a block in memory, all norms are measured
+        later in one pass, which is faster than one call for each row.
         """
         if squares_N is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])
@@ -296,7 +298,7 @@ class Pool:
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
     """Adds `start_D - base_D` to the row; afterwards, `start_D` holds this difference."""
-    # On the CPU, numpy adds the vectors on the calling thread alone: for a single pass over the
+    # On the CPU, numpy adds the vectors on the calling thread alone. For a single pass over the
     # vectors, one thread is fast enough.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # `admit` drops a row that overflows.

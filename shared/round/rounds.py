@@ -49,7 +49,7 @@ class RoundDecision:
     """The result of a round.
 
     Args:
-        outcome: the engine's outcome.
+        outcome: the result of `engine.run_round`.
         rows: the calibrated rows, whether accepted or not, without running statistics.
         neighbours: the accepted rows; None if no row was accepted.
         quarantined: sorted ids of the clients that were in quarantine before this round.
@@ -200,7 +200,7 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """The `Neighbours` from a restored pool; `claims` must contain only accepted clients."""
+        """Makes `Neighbours` from a restored pool; `claims` must contain only accepted clients."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 

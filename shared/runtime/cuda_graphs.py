@@ -1,8 +1,8 @@
 """Replays a function on a GPU as a CUDA graph.
 
-A function that launches many short kernels is limited by the host, which needs several microseconds
-to launch each kernel. A CUDA graph contains all kernels of the function, and the host launches the
-graph with a single call.
+The host needs several microseconds to launch a kernel. If a function launches many short kernels,
+these launches limit its speed. A CUDA graph contains all kernels of the function, and the host
+launches the graph with a single call.
 """
 
 from collections import OrderedDict
@@ -21,8 +21,8 @@ Function = Callable[..., Tensor]
 class CudaGraph:
     """A function of tensors, recorded for inputs of fixed shapes.
 
-    The function must compute its result only from its arguments, must not make the host wait for
-    the GPU, and must launch the same kernels for all inputs of these shapes.
+    The function must compute its result only from its arguments. It must launch the same kernels
+    for all inputs of these shapes, and must not make the host wait for the GPU.
 
     Args:
         function: maps tensors to one tensor.

@@ -22,8 +22,8 @@ def device(name: str) -> torch.device:
     >>> device("cpu")
     device(type='cpu')
     """
-    # cuBLAS is deterministic only if its workspace has a fixed size. cuBLAS reads the size from
-    # an environment variable when a process uses cuBLAS for the first time.
+    # To be deterministic, cuBLAS needs a workspace of fixed size. It reads the size from an
+    # environment variable when a process uses cuBLAS for the first time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)

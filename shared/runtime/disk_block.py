@@ -1,7 +1,7 @@
 """Blocks of rows: in memory, or in a file if the blocks together would exceed the memory limit.
 
 A block in a file is mapped into memory, so it is an ordinary tensor. Code that reads a whole block
-prefetches the part that it reads next, and releases the part that it has read.
+reads it part by part. It prefetches the next part, and releases the part that it has read.
 
 Legend: N rows, D coordinates.
 """
@@ -63,7 +63,7 @@ class MappedFile:
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
-        """Frees the memory of contiguous parts of the block; the next access rereads a part."""
+        """Frees the memory of contiguous parts of the block; the next access reads a part again."""
         self._advise(parts, RELEASE)
 
     def _advise(self, parts: Sequence[Tensor], advice: int) -> None:
@@ -102,7 +102,7 @@ class Block:
             self.file.release([self.tensor[row, part]])
 
     def select(self, rows: Sequence[int]) -> "Block":
-        """A copy of some rows, which is in a file if this block is in a file.
+        """A copy of some rows; the copy is in a file if this block is in a file.
 
         Raises:
             Unavailable: the disk has no room for the file.
@@ -160,7 +160,7 @@ class BlockStorage:
     def filed(
         self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
     ) -> int:
-        """Number of new blocks in files, if `blocks` blocks are made one after another.
+        """How many blocks will be in files if `blocks` new blocks are made one after another.
 
         Args:
             blocks: number of blocks.

@@ -12,9 +12,9 @@ def release_unused_memory() -> None:
 
     Objects that refer to each other in a cycle stay in memory until Python searches for cycles. In
     a service, Python rarely searches older objects for cycles, so this function starts a search.
-    The C library does not return all freed memory to the system; how much memory it retains depends
-    on the order in which blocks were freed. A C library without `malloc_trim`, such as that of
-    macOS, decides by itself when to return memory.
+    The C library retains some of the freed memory. The amount depends on the order in which blocks
+    were freed. A C library without `malloc_trim`, such as that of macOS, decides by itself when to
+    return memory.
     """
     gc.collect()
     if _trim is not None:

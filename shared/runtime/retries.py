@@ -36,8 +36,8 @@ QUIET = 10.0
 """A warning is logged if a request is retried for more than this number of seconds."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""The accepted form of a Retry-After header: whole seconds. Proxies may also send this header with
-a date, which is ignored."""
+"""The accepted form of a Retry-After header: whole seconds. Proxies may also send a date in this
+header; a date is ignored."""
 
 
 class TemporaryFailure(Exception):

@@ -19,8 +19,8 @@ def mint() -> str:
 def mint_repeatably(number: int, key: str | None, request: str) -> list[str]:
     """Makes tokens; the same key and the same request give the same tokens again.
 
-    Token i is HMAC-SHA-256 of the request and i, with the given key. So nobody can compute the
-    tokens without the key, and requests with different content have different tokens.
+    Token i is HMAC-SHA-256 of the request and i, with the given key. Nobody can therefore compute
+    the tokens without the key. Requests with different content have different tokens.
 
     Args:
         number: number of tokens.

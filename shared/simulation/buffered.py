@@ -133,7 +133,8 @@ class Buffered:
     def _train(self, names: Iterable[str], present: Sequence[str]) -> dict[str, Arrival]:
         """Trains these clients; clients that got their work in the same round train together.
 
-        All clients in `present` take part in the round, even those that do not upload in it.
+        Every client in `present` takes part in the round, even if the client uploads nothing in
+        this round.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.

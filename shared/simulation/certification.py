@@ -42,8 +42,8 @@ LIKELY_ENOUGH = 0.001
 class Certificate:
     """Certified accuracies of a vote, for increasing numbers of hostile clients.
 
-    A certified accuracy is the fraction of samples that the vote predicts correctly, whatever a
-    given number of hostile clients does.
+    The certified accuracy for m hostile clients is the fraction of samples that the vote predicts
+    correctly, whatever m hostile clients do.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -53,8 +53,8 @@ class Certificate:
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to the `present` attackers. For values of m beyond the end of the
             curve, no sample is certified.
-        error: for each sample, an upper bound on the probability that the certified number of
-            hostile clients is too large; 0 if the certificate is exact.
+        error: for each sample, the certified number of hostile clients is too large with
+            probability at most `error`; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -128,7 +128,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """`count` random subsets of `size` clients; if no more than `count` exist, all of them.
+    """Draws `count` random subsets of `size` clients; returns all subsets if at most `count` exist.
 
     Random draws can repeat a subset.
 

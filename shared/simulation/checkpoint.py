@@ -113,7 +113,7 @@ def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> A
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU, in storage that no other tensor shares, as safetensors requires."""
+    """The tensor on the CPU, in storage of its own, because safetensors refuses shared storage."""
     host = tensor.detach().cpu().contiguous()
     shared = host.untyped_storage().nbytes() != host.numel() * host.element_size()
     return host.clone() if shared else host

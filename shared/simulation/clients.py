@@ -261,8 +261,8 @@ class SimulatedClients:
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
         """The uploads (K, D) and claims of a round, including the attackers' changed uploads.
 
-        Attackers count the clients in `drawn` as the clients of the round; by default, they count
-        the clients in `names`.
+        For attackers, the clients of the round are the clients in `drawn`; by default, the clients
+        in `names`.
         """
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
@@ -283,7 +283,7 @@ class SimulatedClients:
                 own_FD = poison.checked_upload(own_FD)
             if group.attack is not None:
                 # An `agnostic` attacker does not know which other attackers were selected. Its
-                # `first` is therefore its position among all attackers of the experiment.
+                # position (`first`) is therefore counted among all attackers of the experiment.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,
@@ -329,8 +329,8 @@ class SimulatedClients:
         return Knowledge(
             participants=len(place),
             attackers=len(hostile),
-            # In a round without honest clients, the attackers know only the honest updates that
-            # they computed themselves.
+            # If a round has no honest clients, the attackers know only the updates that they
+            # themselves computed honestly.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,

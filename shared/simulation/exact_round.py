@@ -1,7 +1,7 @@
 """The computations of one round, exactly as in the paper on fine-tuned personalization.
 
-Every client computes its gradient at every client's model, and the server aggregates once for each
-client's model θ_i.
+Every client computes one gradient at each client's model θ_i. The server aggregates the gradients
+at each model θ_i separately.
 
 Legend: N clients, P models, D parameters.
 """
@@ -80,7 +80,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """For each p of `places`, yields p and all clients' updates (N, D) at model p."""
+        """Yields each p of `places` with all clients' updates (N, D), computed at model p."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):

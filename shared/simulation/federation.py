@@ -1,7 +1,7 @@
 """A whole federation in one process; services share its code for rounds, training and attacks.
 
 All clients of a round train together. Every random draw is seeded by the experiment, the client and
-the round. The networked services therefore compute the same models if the server, too, draws from
+the round. The networked services therefore compute the same models if the server also draws from
 the experiment's seed (`RAMPART_PREDICTABLE_DRAWS`).
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.

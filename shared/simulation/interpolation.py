@@ -81,7 +81,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    # Padding is at the end of each batch, so it fills all columns beyond the largest batch.
+    # Each batch is padded at its end, so the columns beyond the largest batch contain only padding.
     width = int((weight_KB > 0).sum(1).max())
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]

@@ -80,7 +80,7 @@ class SimulatedServer:
 
     @property
     def standing(self) -> Standing:
-        """The number of clients, which all join before round 0, and the barred clients."""
+        """The number of clients, and which clients are barred; all clients join before round 0."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 

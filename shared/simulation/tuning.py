@@ -2,7 +2,7 @@
 
 If the weight is too small, the term does not protect the models. If the weight is too large, the
 term prevents learning. The right weight depends on the model and the data. The search begins with a
-sparse grid over several powers of ten and continues with a denser grid around the best value
+sparse grid over several powers of ten. It continues with a denser grid around the best value
 (MSDFL, section VII-F).
 """
 

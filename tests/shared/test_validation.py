@@ -29,8 +29,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If training is private, its privacy loss can be computed.": (
         {**DIGITS, "personalizer": "fedrod", "training": {"privacy": {"clip": 1.0}}},
-        "[training.privacy] cannot account for the personalizer 'fedrod': noised gradients are "
-        "not the only way in which its uploads depend on samples",
+        "[training.privacy] cannot account for the personalizer 'fedrod': samples also affect "
+        "its uploads in other ways than through noised gradients",
     ),
     "If groups are isolated, detectors judge each client separately.": (
         {

@@ -1,10 +1,10 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
-check them against the model's spec. A body that decompresses to more than the maximum size of an
-upload for this model is refused. A small body is not written in pieces: it stays in memory until
-all its bytes have arrived. Small bodies that become complete during a write are batched: the next
-write makes all of them durable with one fsync.
+check them against the model's spec. Uploads for a model have a maximum size; a compressed body is
+refused if it decompresses to more bytes. A small body is not written in pieces: it stays in memory
+until all its bytes have arrived. Small bodies that become complete during a write wait until this
+write has ended. The next write then makes all of them durable with one fsync.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class Admission:
                         raise TooLarge(f"more bytes arrived than the declared {length}")
                     buffer += chunk
                     if len(buffer) >= size:
-                        limit.reschedule(None)  # A slow disk must not cause a timeout.
+                        limit.reschedule(None)  # The wait for the disk has no time limit.
                         if upload.pending is not None:
                             await upload.pending
                         upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)
@@ -246,7 +246,7 @@ def _admit_small(
     for body, judge in bodies:
         try:
             report = judge(body)
-        except Exception as error:  # A bad body must not cause the refusal of other bodies.
+        except Exception as error:  # An error in one body must not affect the other bodies.
             outcomes.append(error)
             continue
         if report is not None:

@@ -13,10 +13,10 @@ By default, uvicorn has these gaps:
 
 A `Connection` limits the size of a request's head and of its trailers. It also limits the time
 until the head is complete. It answers every refused request with an RFC 9457 problem. The same time
-limit applies if the rest of a request's body is missing after the response, and if the client stops
-reading the response. A `Connection` also limits the number of pipelined requests in the queue, and
-reads nothing while requests wait in the queue. If too many connections are open, a new connection
-is refused.
+limit applies in two other cases: the rest of a request's body is still missing after the response,
+or the client stops reading the response. A `Connection` also limits the number of pipelined
+requests in the queue, and reads nothing while requests wait in the queue. If too many connections
+are open, a new connection is refused.
 """
 
 import asyncio
@@ -36,10 +36,11 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead, TooMany
 
 HEAD = 32_768
-"""Maximum number of bytes that may arrive before the parser finds the next head or the next piece
-of a body. These bytes are the request line and headers, the trailers, or a chunk's extensions."""
+"""Maximum number of bytes that may arrive in a row without a complete head or a piece of a body.
+Such bytes are a request line and headers, trailers, or a chunk's extensions."""
 PIPELINED = 16
-"""Maximum number of a connection's requests that wait for the responses to earlier requests."""
+"""Maximum length of a connection's queue: requests wait in it until earlier requests are
+answered."""
 FILES = 1 << 20
 """Assumed limit on open files if the system sets none."""
 
@@ -75,8 +76,8 @@ class PipelinedRequests(list[Any]):
 class ReadingFlow(FlowControl):
     """Pauses reading while pipelined requests wait, even if uvicorn resumes reading.
 
-    uvicorn resumes reading after each response, and whenever the application receives a body. If
-    other requests wait, the body of the current request is already complete.
+    uvicorn resumes reading after each response, and whenever the application receives a body. A
+    pause is safe: if other requests wait, the body of the current request is already complete.
 
     Args:
         transport: the connection's transport.
@@ -97,9 +98,9 @@ class ReadingFlow(FlowControl):
 class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
-    # CPython stores the names of attributes once for all objects of a class, but only if an object
-    # has at most 30 attributes outside of `__slots__`. `__slots__` keeps a connection within this
-    # limit, which saves 1.3 KiB per connection.
+    # If an object has at most 30 attributes outside of `__slots__`, CPython does not store the
+    # names of the attributes for each object, but only once for the class. These `__slots__` keep a
+    # connection within this limit, which saves 1.3 KiB per connection.
     __slots__ = ("_body_open", "_overhead", "_stalled", "_timer", "_unanswered")
     patience: ClassVar[float] = 30.0
     """Time limit in seconds for each of three waits: for a complete head; for the rest of a body
@@ -171,7 +172,8 @@ class Connection(HttpToolsProtocol):
         """Called when a head is complete; cancels its timer, and starts or queues the request.
 
         Raises:
-            TooMany: the queue is full. The error stops the parser; its buffer may hold more heads.
+            TooMany: the queue is full. The parser's buffer may hold more heads, so the error stops
+                the parser.
         """
         if len(self.pipeline) >= PIPELINED:
             refusal = TooMany(f"{PIPELINED} requests already wait on this connection", 1)
@@ -183,7 +185,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()  # Raises an error if the request's target is not valid.
         self._body_open = True
         if self.cycle is not before:
-            # Replace uvicorn's larger event; no task waits for it yet.
+            # Replace uvicorn's event by a smaller event. No task waits for uvicorn's event yet.
             self.cycle.message_event = SmallEvent()
         self._unanswered.append(self.cycle)
 
@@ -197,7 +199,8 @@ class Connection(HttpToolsProtocol):
         self._overhead, self._body_open = 0, False
         if not self._serving:
             self._disarm()
-            # The rest of the body came after the response, and stopped uvicorn's timer.
+            # The rest of the body came after the response. Its arrival stopped uvicorn's timer, so
+            # start this timer again.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -208,7 +211,7 @@ class Connection(HttpToolsProtocol):
         self._unanswered.pop(0)
         super().on_response_complete()
         if not self.transport.is_closing():
-            self.flow.resume_reading()  # The last request may just have left the queue.
+            self.flow.resume_reading()  # The queue of requests may be empty now.
         if self._body_open and not self._serving and not self.transport.is_closing():
             self._arm()
 

@@ -49,7 +49,7 @@ async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str
     scheme, _, token = "".join(headers).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("an Authorization header with a bearer token is needed")
-    if not 16 <= len(token) <= 512:  # No valid token has this length; skip the lookup.
+    if not 16 <= len(token) <= 512:  # A valid token has 16 to 512 characters.
         raise Unauthorized(UNKNOWN)
     return token
 
@@ -69,8 +69,9 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Toke
 AwayParameter = Annotated[
     bool,
     Query(
-        description="true if the client is a member of the run but does not train now; the client "
-        "then counts as offline, so rounds do not select it until it sends another request"
+        description="true if the client is a member of the run but does not train now. The client "
+        "then counts as offline, and rounds do not select it. With the client's next request "
+        "without `away=true`, it counts as online again."
     ),
 ]
 
@@ -78,7 +79,7 @@ AwayParameter = Annotated[
 async def identify_unless_away(
     request: Request, runtime: RuntimeDep, token: Bearer, away: AwayParameter = False
 ) -> TokenOwner:
-    """Like `identify`, but a client that says that it is away counts as offline."""
+    """Like `identify`, but the client counts as offline if its request has `away=true`."""
     return record_presence(request, runtime, await authenticate(runtime, token), away)
 
 
@@ -108,7 +109,7 @@ def software_of(request: Request) -> str:
 def record_presence(
     request: Request, runtime: Runtime, known: TokenOwner, away: bool = False
 ) -> TokenOwner:
-    """Records a request. The client then counts as online, unless it says that it is away."""
+    """Records a request: the client then counts as online, or as offline if `away` is true."""
     runtime.hub.saw(known.client, software_of(request), away)
     return known
 

@@ -72,7 +72,7 @@ class Listener:
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds`; returns whether an event came since the previous wait.
+        """Waits for an event for up to `seconds`; returns whether one came since the previous wait.
 
         If the hub is closing, `wait` returns False at once.
         """
@@ -109,8 +109,8 @@ class EventHub:
         """The waiting requests of each topic."""
         self._seen: dict[str, tuple[float, str, bool]] = {}
         self._away: set[str] = set()
-        """Clients whose last stored request, as far as this process knows, said that they are
-        away."""
+        """The clients that said that they are away, in the last of their requests that this process
+        has stored."""
         self._run: str | None = None
         """The current run, whose events the hub reads; None if there is no current run."""
         self.closing = False
@@ -147,9 +147,9 @@ class EventHub:
 
         A topic is `ANYONE`, the id of a client, or the id of a task that the API gave a worker.
 
-        Entering the context gives a function that waits for the next event, up to a given number of
-        seconds. The function returns whether an event came. No event is missed: if an event comes
-        between the start of the context and the call of the function, the function returns at once.
+        The `with` statement gives a function that waits for the next event, for up to a given
+        number of seconds. The function returns whether an event came. No event is missed: if an
+        event came since the `with` block began, but before the call, the function returns at once.
         """
         return Listener(self, topic)
 
@@ -203,8 +203,9 @@ class EventHub:
     ) -> bool:
         """Whether events were deleted before this process read them.
 
-        For example, this process may have been suspended. A log always keeps at least its `BATCH`
-        newest events. If events were deleted, the next read therefore returns a full batch.
+        This can happen if the process was suspended, for example. A log always keeps at least its
+        `BATCH` newest events. If it deleted events that this process has not read, the next read
+        therefore returns a full batch.
         """
         redis, sizes = self._stores.redis, Counter(stream for stream, _ in events)
         full = [one for one, size in sizes.items() if size >= BATCH and positions[one] != BEGINNING]
@@ -219,7 +220,7 @@ class EventHub:
         return {}
 
     async def _begin(self) -> dict[str, str]:
-        """The streams to read, each with the position after which reading starts.
+        """Maps each stream that the hub reads to the position after which reading starts.
 
         Raises:
             ConfigurationError: this version cannot use the schema of the stored state, so the
@@ -235,7 +236,7 @@ class EventHub:
         return positions
 
     async def store_return(self, client: str) -> None:
-        """Stores the requests at once if a client that was away has sent another request."""
+        """Stores all new requests at once if this client was away before its newest request."""
         if client in self._away:
             await self._store_requests()
 

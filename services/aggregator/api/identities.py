@@ -22,8 +22,8 @@ class Identities:
 
     Args:
         clients: the store of clients.
-        hub: reports rotated and revoked tokens. While the hub cannot read events, the cache adds
-            no client.
+        hub: reports rotated and revoked tokens. While the hub cannot read events, it cannot report
+            them, so the cache adds no client.
     """
 
     def __init__(self, clients: ClientStore, hub: EventHub) -> None:
@@ -51,5 +51,5 @@ class Identities:
         return known
 
     async def still_valid(self, owner: TokenOwner) -> bool:
-        """Whether the token by which a client was looked up is still valid."""
+        """Whether the owner's token is still valid."""
         return await self.of(owner.token_hash) is not None

@@ -27,7 +27,8 @@ ALLOWED = {
 }
 """What each regular expression allows, in words."""
 ALLOWED_LABEL = f"the key or the value of a label {NAME}; it begins with a letter or a digit"
-assert LABEL == CLIENT_ID  # Only an error's location tells labels and ids apart.
+# Labels and ids have the same pattern, so `describe` uses an error's location to tell them apart.
+assert LABEL == CLIENT_ID
 
 
 def describe(issue: Mapping[str, Any]) -> str:

@@ -18,8 +18,8 @@ def link(operation: str, **parameters: str) -> Link:
 
     Args:
         operation: the operation's id.
-        parameters: maps each parameter to the field of the response's JSON that has the parameter's
-            value.
+        parameters: maps each parameter to a field of the response's JSON. This field contains the
+            value of the parameter.
 
     >>> link("one_run", run="run")
     {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}
@@ -48,4 +48,4 @@ OF_TICKET = _named(
 )
 """Links from a ticket to its model, to the upload, and to the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
-"""The link of a new join token leads to the request in which a client uses the token."""
+"""The link from new join tokens to the request in which a client uses such a token."""

@@ -48,9 +48,9 @@ class OperatorTokens:
         if entry is None:
             return None
         name, record = entry
-        # After an operator's token was revoked or has expired, a new token can be issued under
-        # the same name. If the hash of the given token differs from the hash in the record, the
-        # given token is an older token of this operator.
+        # After an operator's token was revoked or has expired, the operator can get a new token
+        # under the same name. The record then has the hash of the new token. If the given token has
+        # another hash, it is an older token of this operator.
         if record.revoked_at is not None or record.token_hash != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record.expires_at is not None and record.expires_at <= time.time():

@@ -1,4 +1,4 @@
-"""Middleware that times requests without buffering streamed bodies."""
+"""Middleware that measures how long requests take; it does not buffer streamed bodies."""
 
 import time
 from collections.abc import MutableMapping
@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import ProcessMetrics
 
 HELD = ("/ticket", "/events")
-"""Path suffixes of long polls and event streams, which wait on purpose and are therefore not
-timed."""
+"""The ends of the paths of long polls and event streams. These requests wait on purpose, so their
+durations are not measured."""
 
 
 class RequestTiming:

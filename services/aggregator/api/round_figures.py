@@ -41,7 +41,8 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 
     Args:
         record: the round's record, which is a `StoredRound` as JSON.
-        client: a client whose figures the summary includes; None to include no client's figures.
+        client: a client; the summary includes the figures of this client. None to include no
+            client.
     """
     fields: RecordFields = json.loads(record)
     metrics, norms = fields["metrics"], list(fields["norms"].values())

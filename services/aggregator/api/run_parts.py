@@ -90,5 +90,5 @@ class RunParts:
 
     @property
     def not_started(self) -> NotStarted:
-        """The error if a request needs the run's state, but the run has not started."""
+        """The error for a request that needs the state of a run that has not started."""
         return NotStarted(f"run {self.run} has not started")

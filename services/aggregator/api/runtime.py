@@ -29,7 +29,7 @@ OPEN = 16
 """A process keeps the `RunParts` of at most this number of runs. If there are more runs, the
 process drops the `RunParts` of the least recently used run."""
 CONVERSION = 20.0
-"""Maximum time in seconds that a request waits until a worker has converted state with an older
+"""Maximum time in seconds that a request waits for a worker to convert state with an older
 schema."""
 RETRY = 1.0
 """Seconds between two attempts to reach Redis while Redis does not answer."""
@@ -64,8 +64,8 @@ class Runtime:
         self.identities = Identities(self.stores.clients, self.hub)
         self.metrics = ProcessMetrics(self.blobs.folder)
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
-        # Clients need no ticket to request a customized model, so these requests must not use up
-        # the slots for updates.
+        # Requests for customized models have their own slots. Clients need no ticket for these
+        # requests, so they could otherwise use up the slots for updates.
         self.customization_slots = UploadSlots(max(1, settings.uploads // 8), self.metrics)
         owner = token_hash(settings.operator_token.get_secret_value())
         self.operators = OperatorTokens(owner, self.stores.operators)
@@ -108,9 +108,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        Readiness does not wait until a worker has converted an older schema. If it did, a rolling
-        update would never end. The old processes are stopped only when the new processes are ready.
-        A new worker, in turn, converts the state only after the old processes have stopped.
+        A process can be ready before a worker has converted an older schema. Otherwise, a rolling
+        update would never end: the old processes are stopped only when the new processes are ready,
+        and a new worker converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

@@ -1,10 +1,11 @@
 """Answers the two busiest kinds of requests directly: `GET /v1/ticket` and uploads.
 
-Each client sends at least one ticket request or upload per round. When FastAPI answers a ticket
-request or an upload, dependency resolution takes most of the time. The stack frames of FastAPI and
-its middleware account for most of the memory of a waiting request. A shortcut therefore bypasses
-FastAPI and all middleware: the shortcut calls the same functions, with the same arguments, as the
-regular route. The shortcut passes malformed requests to the regular route, which reports the error.
+Each client sends at least one ticket request or upload per round. If FastAPI answers such a
+request, it spends most of the time on the resolution of dependencies. While a request waits, the
+stack frames of FastAPI and its middleware take most of the request's memory. A shortcut therefore
+bypasses FastAPI and all middleware: the shortcut calls the same functions, with the same arguments,
+as the regular route. The shortcut passes malformed requests to the regular route, which reports the
+error.
 """
 
 import re

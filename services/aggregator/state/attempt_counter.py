@@ -27,7 +27,7 @@ class AttemptCounter:
             now: Unix time.
         """
         key = self.keys.attempts(name, int(now // window))
-        # Use a transaction: if only the first command ran, the counter would stay forever.
+        # Use a transaction: if only the first command ran, the counter would never expire.
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.incr(key)
             pipe.expire(key, 2 * window)

@@ -36,7 +36,7 @@ end
 """The beginning of every script that carries out an operator's action. After the script has checked
 that the action is possible, it calls `recorded()`. If the head is still the expected head,
 `recorded()` writes the entry and returns true, and the script carries out the action. If the head
-has changed, the script returns {'moved'}."""
+has changed, `recorded()` returns false, and the script only returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
@@ -120,8 +120,8 @@ class AuditLog:
 
     async def end(self) -> tuple[int, str]:
         """The number of entries in the log, and the head of the log."""
-        # Both are read in one atomic step. If an entry were added between two reads, the number and
-        # the head would not fit together.
+        # Both values are read in one atomic step. With two reads, an entry could be added in
+        # between, and the head would then not be the hash of the last counted entry.
         number, head = await self.redis.read(
             ("LLEN", self.keys.audit), ("GET", self.keys.audit_head)
         )

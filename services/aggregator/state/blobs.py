@@ -3,8 +3,9 @@
 The store writes a blob to a temporary file, fsyncs this file, and renames it to the blob's digest;
 then the store fsyncs the folder. Small blobs that arrive together share one file (segments.py),
 which is stored in the same way. As soon as the writer of a blob has returned the digest, the blob
-survives a power failure. If RAMPART_BLOBS is the URL of an object store, the blobs are in this
-store, and the folder is a cache (see object_blobs.py). Each run has its own blobs (run_blobs.py).
+survives a power failure. If RAMPART_BLOBS is the URL of an object store, the object store holds the
+blobs, and the folder is only a cache (see object_blobs.py). Each run has its own blobs
+(run_blobs.py).
 """
 
 import hashlib
@@ -164,8 +165,8 @@ class Blobs:
         """Deletes the blobs that were stored before a Unix time; ignores blobs that do not exist.
 
         Returns:
-            The times at which the kept blobs were stored, keyed by digest. A blob is kept if it was
-            stored later.
+            For each kept blob, the time at which it was stored, keyed by digest. A blob is kept if
+            it was stored at the time `before` or later.
         """
         later = dict[str, float]()
         for digest in digests:
@@ -211,8 +212,9 @@ class Blobs:
     def sweep(self, referenced: set[str], before: float) -> int:
         """Deletes unreferenced blobs and temporary files that were stored before a Unix time.
 
-        `referenced` may lack the reference to a recently stored blob. `before` must therefore be
-        earlier than the read of `referenced`, by at least the time that an upload takes.
+        `referenced` may lack a blob that was stored shortly before the references were read. The
+        time `before` must therefore be earlier than this read, at least by the duration of an
+        upload.
 
         Returns:
             The number of deleted files.

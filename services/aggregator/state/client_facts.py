@@ -23,8 +23,8 @@ class ClientFacts(NamedTuple):
     seen: float | None
     """Unix time of the client's last request, by Redis' clock."""
     silent: float | None
-    """Seconds since the client's last request; infinite if this request said that the client is
-    away; None if the client has not sent any request."""
+    """Seconds since the client's last request; None if the client has not sent any request.
+    Infinite if the client said in its last request that it is away."""
     software: str
     """The software that the client named in its last request."""
     barred: Bar | None
@@ -36,5 +36,5 @@ class ClientFacts(NamedTuple):
 
 
 def silence(stored: float, now: float) -> float:
-    """Seconds since a client's last request, from the stored time; infinite if it is away."""
+    """Seconds since a client's last request, by its stored time; infinite if the client is away."""
     return inf if stored < 0 else now - stored

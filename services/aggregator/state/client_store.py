@@ -180,7 +180,8 @@ class ClientStore:
             expires: Unix time at which the client's token expires.
         Returns:
             ("joined", id, client), or (reason, id or "", None). The reason is "unknown", "used",
-            "expired", "taken" (the id exists already) or "token-taken".
+            "revoked", "expired", "taken" (the id exists already) or "token-taken" (another client
+            has this token).
         """
         answer = await self.redis.run(
             JOIN,
@@ -204,8 +205,8 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator that requests the change; if the client requests it, the hash of the
-                token that the client presents.
+            by: who requests the change. For an operator, this is an `Attribution`. For the client
+                itself, it is the hash of the token in the client's request.
         Returns:
             "done", "unknown" (there is no such client), "taken" (another client has this token) or
             "invalid" (the token that the client presents is not valid any more).
@@ -251,7 +252,7 @@ class ClientStore:
         return None if raw is None else read_record(ClientRecord, raw)
 
     async def without_token(self, clients: Collection[str]) -> set[str]:
-        """Of the given clients, the registered ones whose token is revoked or has expired."""
+        """The registered clients among the given clients that have a revoked or expired token."""
         if not clients:
             return set()
         now = await self.redis.time()
@@ -306,8 +307,8 @@ class ClientStore:
     async def saw(self, requests: Mapping[str, LastRequest]) -> None:
         """Stores when each client sent its last request, and what the request said.
 
-        The store subtracts the age of each request from the time of Redis' clock, because the
-        clocks of api processes and workers may differ.
+        The clocks of api processes and workers may differ. The stored time is therefore the time of
+        Redis' clock minus the age of the request.
         """
         if not requests:
             return

@@ -37,7 +37,8 @@ class CustomizationStore:
 
         Args:
             request: the id of the request.
-            name: the id of the client that sent the update; for an operator, a reserved id.
+            name: the id of the client that sent the update. If an operator sent the update, a
+                reserved id.
             digest: the digest of the update.
         """
         fields = {"type": "customize", "request": request, "client": name, "digest": digest}

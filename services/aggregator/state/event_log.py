@@ -15,9 +15,10 @@ BATCH = 1000
 async def read_streams(
     redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = BATCH
 ) -> list[tuple[str, Event]]:
-    """The events after each stream's position in `positions`, as pairs (stream's key, event).
+    """Reads events from several streams; returns pairs (key of the stream, event).
 
-    If there is no event yet, waits up to `block` seconds for the first one.
+    `positions` maps the key of each stream to a position; only later events are returned. If
+    there is no event yet, waits up to `block` seconds for the first one.
     """
     raw = await redis.ask("xread", dict(positions), count=count, block=max(1, int(block * 1000)))
     streams = dict(raw) if raw else {}  # RESP2 returns pairs; RESP3 returns a dictionary.
@@ -62,13 +63,13 @@ class EventLog:
     async def trim(self, kept: int = BATCH) -> None:
         """Deletes old events, and keeps about `kept` of the newest events.
 
-        Call `trim` only for the federation's log. For the run's log, the script that publishes
-        a round deletes the old events.
+        Call `trim` only for the federation's log. In the log of a run, the script that publishes a
+        round also deletes old events.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)
 
 
 def _order(position: str) -> tuple[int, int]:
-    """The sort key of a position: its milliseconds, then its number within the millisecond."""
+    """Converts a position to a sort key: (milliseconds, number within the millisecond)."""
     milliseconds, _, number = position.partition("-")
     return int(milliseconds), int(number)

@@ -28,8 +28,9 @@ local function among(states, state)
 end
 """
 """Defines two functions. `run_state` returns the state of a run in the registry, or false if the
-run was deleted. `among` returns whether a JSON list of states contains a state. No script may write
-keys of a deleted run: a worker removes these keys only once, so later keys would stay forever."""
+run was deleted. `among` returns whether `states`, a list in JSON, contains `state`. No script may
+write keys of a deleted run. A worker removes a deleted run's keys only once, so keys that are
+written later would stay forever."""
 
 EVICT = (
     AUDITED
@@ -116,15 +117,15 @@ return {'dismissed', ''}
 
 
 class Outcome(NamedTuple):
-    """What became of an operator's decision about a client.
+    """The result of an operator's decision about a client.
 
-    Every decision can have the answers "over" (the run has ended, so the decision would have no
-    effect) and "deleted" (the run was deleted).
+    For every decision, the answer can be "over" or "deleted". "over" means that the run has ended,
+    so the decision would have no effect. "deleted" means that the run was deleted.
     """
 
     answer: str
     state: str = ""
-    """The state of a run that is over."""
+    """The state of the run if the answer is "over"; otherwise empty."""
 
 
 @dataclass(frozen=True)

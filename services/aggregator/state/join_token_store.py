@@ -48,9 +48,10 @@ redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(join))
 return {'revoked'}
 """
 )
-"""Keeps the record of a revoked token until `forget` deletes it. The response to a repeated request
-can therefore say that the token is revoked. The token expires at once, because processes of an
-older release do not read the field `revoked`."""
+"""Marks a join token as revoked, but keeps its record until `forget` deletes it. Later requests to
+use or revoke this token therefore get the answer that it is revoked. The script also sets the
+token's expiry time to now: processes of an older release ignore the field `revoked`, but check the
+expiry time."""
 
 
 class JoinTokenRecord(NamedTuple):
@@ -91,9 +92,9 @@ class JoinTokenStore:
         """Stores join tokens, keyed by their hashes; all tokens must expire at the same time.
 
         Returns:
-            "added" or "over". The result is "added" even if an earlier request has stored the same
-            tokens. It is "over" if one of these tokens has since been used or revoked. The second
-            value is the Unix time at which the stored tokens expire.
+            The first value is "over" if one of the tokens is already stored, and was used or
+            revoked. Otherwise, it is "added", even if an earlier request has stored the same
+            tokens. The second value is the Unix time at which the stored tokens expire.
         """
         clients = [join.client_id for join in joins.values() if join.client_id is not None]
         until = max(join.expires_at for join in joins.values())
@@ -131,6 +132,6 @@ class JoinTokenStore:
 
 
 def _expired(join: str, before: float) -> bool:
-    """Whether a join token was never used, and expired before a Unix time."""
+    """Whether a join token is unused, and expired before the Unix time `before`."""
     fields = json.loads(join)
     return "used" not in fields and fields["expires_at"] < before

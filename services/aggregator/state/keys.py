@@ -106,13 +106,14 @@ class FederationKeys:
         self.events = f"{prefix}events"
 
     def attempts(self, name: str, window: int) -> str:
-        """The key of a counter: how many attempts with this name were made in one time window."""
+        """The key of a counter for the attempts with this name in one time window."""
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the result of one check of an experiment; `request` identifies the check.
+        """The key under which the answer to a request to check an experiment is stored.
 
-        With the argument `<request>:asked`, the method returns the key of the experiment to check.
+        `request` is the id of the request. For `<id>:asked`, the method returns the key of the
+        experiment that is to be checked.
         """
         return f"{self.prefix}checks:{request}"
 
@@ -147,5 +148,5 @@ class RunKeys:
         return f"{self.prefix}receipts:{round_}"
 
     def customization(self, request: str) -> str:
-        """The key of the model made for a request."""
+        """The key of the digest of the model that was made for a request."""
         return f"{self.prefix}customized:{request}"

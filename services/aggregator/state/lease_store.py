@@ -65,12 +65,13 @@ class LeaseStore:
     """Acquires, extends and releases the lease.
 
     Each new lease gets a new fencing token. Every script of a worker compares the worker's token
-    with the newest token, so a worker that has lost its lease cannot write.
+    with the newest token. If the worker has lost its lease, its token is outdated, and the script
+    writes nothing.
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. `acquire` uses `keys` to find the current run, whose
-            deadline it extends.
+        keys: the keys of the federation. With these keys, `acquire` finds the current run and
+            extends the run's deadline.
     """
 
     redis: RedisAccess
@@ -79,14 +80,15 @@ class LeaseStore:
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
         """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
-        The current run may have a deadline, such as that of an open round. `acquire` extends this
-        deadline by the time since a worker last acquired or extended the lease.
+        The current run may have a deadline, for example the deadline of an open round. `acquire`
+        adds to this deadline the time that has passed since a worker last acquired or extended the
+        lease.
 
         Args:
             worker: name of the worker.
             ttl: duration of the lease in seconds.
-            now: Unix time of Redis' clock, which also measures the deadline.
-            own: whether the worker may take over a lease that already carries the worker's name.
+            now: the current Unix time by Redis' clock; the deadline refers to the same clock.
+            own: whether the worker may take over a lease that is held under the same name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         arguments = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)

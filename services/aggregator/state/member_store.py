@@ -131,9 +131,9 @@ class MemberStore:
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
-            element is the reason: "evicted", "unfounded" (the run has not been offered), "over"
-            (the run accepts no more members), "frozen" (a member cannot decline) or "full" (no slot
-            is free).
+            element is "evicted", "unfounded", "over", "frozen" or "full". "unfounded" means that
+            the run has not been offered, and "over" that the run accepts no more members. "frozen"
+            means that a member cannot decline, and "full" that no slot is free.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
@@ -154,8 +154,9 @@ class MemberStore:
 
         The result is sorted by client id.
         """
-        # Not a transaction, because Redis refuses transactions at its memory limit. The barred
-        # clients are read last, so the result has no client that was barred meanwhile.
+        # This pipeline is not a transaction, because Redis refuses transactions when its memory
+        # limit is reached. The barred clients are read last, so that clients that were barred
+        # meanwhile are left out.
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self.keys.answers)
             pipe.hkeys(self.keys.evicted)
@@ -171,8 +172,8 @@ class MemberStore:
         If slots were assigned earlier, the call does nothing.
 
         Clients may answer while the worker draws the slots. A client that declines meanwhile gets
-        no slot. A client that accepts meanwhile gets the lowest free slot, as if it had accepted
-        after the start. Therefore, no client can delay the start by changing its answer.
+        no slot. A client that accepts meanwhile gets the lowest slot that is still free. Therefore,
+        no client can delay the start by changing its answer.
 
         Args:
             fence: the worker's fencing token.

@@ -200,9 +200,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        The method checks the cache's size as soon as the files added since the last check exceed a
-        tenth of the cache's limit. It then deletes the least recently read blobs until the size is
-        at most nine tenths of the limit.
+        If the files that were added since the last check take more than a tenth of the cache's
+        limit, the method checks the size of the cache. It then deletes the least recently read
+        blobs until the cache takes at most nine tenths of its limit.
         """
         size = path.stat().st_size
         super().adopt(path, digest)

@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.operators import Role
 
 OWNER = "owner"
-"""The operator whose token is a setting of the aggregator."""
+"""The name of the operator whose token is in the aggregator's settings."""
 
 ADD = (
     AUDITED
@@ -84,14 +84,14 @@ class OperatorStore:
     ) -> tuple[str, OperatorRecord]:
         """Adds an operator.
 
-        An existing operator of the same name is replaced if the existing operator's token is no
-        longer valid.
+        If there is an operator of this name whose token is no longer valid, the new operator
+        replaces it.
 
         Returns:
-            The first value is "added", "over" or "taken". It is "added" also if an earlier request
-            has stored the same token and the token is still valid. It is "over" if this stored
-            token has expired or been revoked. It is "taken" if an operator of this name has another
-            valid token. The second value is the stored record of the operator.
+            The first value is "added", "over" or "taken". "taken" means that an operator of this
+            name has another valid token. An earlier request may have stored the same token. The
+            value is then "added" if the token is still valid, and "over" if it has expired or been
+            revoked. The second value is the stored record of the operator.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)
@@ -107,7 +107,10 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, OperatorRecord] | None:
-        """The name and record of the operator whose token has or had this hash; None if unknown."""
+        """The name and record of the operator to whom a token belongs; None if it is unknown.
+
+        `token_hash` is the hash of the operator's current token or of a previous token.
+        """
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None

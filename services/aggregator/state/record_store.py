@@ -2,10 +2,10 @@
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of the round's blobs (see
-round_entry.py). If there are more than `ROUNDS` entries, or if the entries would exceed `bound`
-bytes, the older entries move to a blob, called a *segment*. For the rounds in a segment, Redis
-keeps only the segment's digest. The entries in Redis therefore never exceed `bound` bytes, and an
-older round takes only a few bytes in Redis.
+round_entry.py). Redis holds at most `ROUNDS` entries of together at most `bound` bytes. If a new
+entry would exceed one of these limits, the older entries move to a blob, called a *segment*. For
+the rounds in a segment, Redis keeps only the segment's digest, so an older round takes only a few
+bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Code that reads an entry adds the notes to the entry. When an entry moves to a segment, the notes on
@@ -113,7 +113,10 @@ class RecordStore:
         return RoundEntry.of(record, weights, facts).model_dump_json()
 
     def full(self, entries: Mapping[int, str], late: Mapping[int, str] = NONE) -> bool:
-        """Whether the entries exceed `ROUNDS` or `bound`; if so, some must move to a segment."""
+        """Whether the entries exceed the limits: `ROUNDS` entries, or `bound` bytes.
+
+        If so, some entries must move to a segment.
+        """
         texts = [*entries.items(), *late.items()]
         return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 
@@ -132,8 +135,8 @@ class RecordStore:
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Notes on late clients are read before the entries. If the entries were read first, an
-        # entry could move to a segment before its notes are read, and the notes would be missed.
+        # Notes on late clients are read before the entries. In the other order, an entry could move
+        # to a segment between the two reads, and its notes would be missing.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -181,7 +184,7 @@ class RecordStore:
         """Digests of all blobs of this store: records, mixing weights and segments.
 
         Raises:
-            FileNotFoundError: a segment is missing, so it is unknown which blobs its entries name.
+            FileNotFoundError: a segment is missing, so the digests in its entries are unknown.
         """
         held = await self.redis.ask("hvals", self.keys.history)
         segments = await self.redis.ask("hvals", self.keys.segments)

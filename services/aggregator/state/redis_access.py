@@ -63,8 +63,8 @@ class RedisAccess:
 
     Args:
         client: a Redis client made by `connect`.
-        replicas: number of replicas that must confirm the writes of a script. With at least one
-            replica, a failover to the most up-to-date replica loses no confirmed write.
+        replicas: number of replicas that must confirm the writes of a script. If this number is at
+            least 1, a failover to the most up-to-date replica loses no confirmed write.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", replicas: int = 0) -> None:
@@ -94,8 +94,8 @@ class RedisAccess:
                     for keys, args in (calls[n] for n in missing):
                         pipe.evalsha(sha, len(keys), *keys, *args)
                     if self.replicas:
-                        # WAIT counts the replicas that have received the writes of its own
-                        # connection, so WAIT is sent in the same pipeline as the scripts.
+                        # WAIT applies only to writes of its own connection. It is therefore sent in
+                        # the same pipeline as the scripts.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:
@@ -121,8 +121,8 @@ class RedisAccess:
     async def read(self, *commands: tuple[str, ...]) -> list[Any]:
         """Runs commands that only read, in one atomic step; returns their results.
 
-        A transaction would not work: at its memory limit, Redis refuses every command between
-        `MULTI` and `EXEC`, but scripts may still read.
+        The method uses a script, and not a transaction. When Redis has reached its memory limit, it
+        refuses the commands of a transaction, but a script may still read.
 
         Args:
             commands: each consists of the command's name, one key, and further arguments. The
@@ -134,7 +134,7 @@ class RedisAccess:
         return answers
 
     async def keys(self, pattern: str) -> list[str]:
-        """The names of all keys that match a pattern; in the pattern, only `*` is special."""
+        """The names of all keys that match a pattern; the pattern's only wildcard is `*`."""
         escaped, cursor, matches = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
         while True:
             cursor, names = await self.ask("scan", cursor, match=escaped, count=1000)
@@ -149,13 +149,16 @@ class RedisAccess:
             raise Unavailable(f"Redis: {answer} of {self.replicas} replicas confirmed a write")
 
     async def ping(self) -> None:
-        """Raises `Unavailable` unless Redis responds and has enough replicas."""
+        """Raises `Unavailable` if Redis does not respond, or has too few replicas."""
         await self.ask("ping")
         if self.replicas:
             self._check_replicas(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
 
     async def durable(self) -> bool:
-        """Whether Redis reports that it fsyncs every write; only then are receipts durable."""
+        """Whether Redis reports that it calls fsync after every write.
+
+        If it does not, receipts are not durable.
+        """
         try:
             config = await self.client.config_get("append*")
         except ResponseError:
@@ -180,7 +183,7 @@ class RedisAccess:
 
 
 def unix_time(reply: tuple[int, int]) -> float:
-    """The answer to the command `TIME` as a Unix time.
+    """Converts the answer to Redis' command `TIME` to a Unix time.
 
     >>> unix_time((1_000_000, 250_000))
     1000000.25
@@ -190,7 +193,9 @@ def unix_time(reply: tuple[int, int]) -> float:
 
 
 def hash_of(flat: Sequence[str]) -> dict[str, str]:
-    """The Redis hash that `RedisAccess.read` returned as a flat list of fields and values.
+    """Converts a flat list of fields and values to a dictionary.
+
+    `RedisAccess.read` returns a Redis hash as such a list.
 
     >>> hash_of(["ada", "1", "bob", "2"])
     {'ada': '1', 'bob': '2'}

@@ -11,7 +11,7 @@ from redis.backoff import ExponentialBackoff
 from rampart_fl.shared.errors import ConfigurationError
 
 SENTINEL = "+sentinel://"
-"""The part of a Redis URL that shows that the URL names Sentinels."""
+"""A Redis URL that contains this text names Sentinels."""
 RETRIES = 5
 """Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 
@@ -64,8 +64,8 @@ def connect(
         "timeout": PATIENCE,
         "password": password,
         "decode_responses": True,
-        # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
-        # wait_for loses a cancellation that arrives together with the response. The client
+        # If socket_timeout is set, redis-py sends commands through asyncio.wait_for. Before Python
+        # 3.12, wait_for loses a cancellation that arrives together with the response. The client
         # therefore has no socket_timeout; `converted_errors` sets the timeout instead.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECTING,

@@ -145,20 +145,19 @@ class RunDetails(RunSummary):
     mode: Mode | None
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients that the previous round would have barred if there were no limit on barred
-    clients."""
+    """Clients that the previous round did not bar because of the limit on barred clients."""
     slots_assigned: bool
-    """Whether slots have been assigned; only then does the run have members."""
+    """Whether slots have been assigned. Before the assignment, the run has no members."""
     server_seed: int = field(repr=False)
     """The seed of the server's random draws. It is secret: no response contains it."""
 
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, and the numbers that determine the bound on them.
+    """The barred clients, sorted by id, and two numbers that limit how many may be barred.
 
     `clients` is the current number of members, and `founders` is the number of members when round 0
-    opened. Both numbers determine how many clients may be barred.
+    opened. The limit on barred clients depends on both numbers.
     """
 
     evicted: dict[str, Bar]
@@ -243,7 +242,7 @@ def parse_run(raw: Mapping[str, str]) -> RunDetails | None:
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
         # In Redis, this field keeps its old name `seated`: a new name would need a new schema.
         slots_assigned="seated" in raw,
-        # Runs of older versions lack this field: their draws follow from the experiment's seed.
+        # Older versions did not store this field: they seeded the draws with the experiment's seed.
         server_seed=int(raw.get("server_seed", experiment.seed)),
     )
 

@@ -67,7 +67,10 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """A copy that marks the absent clients in `late` (ids separated by spaces) as late."""
+        """A copy of this entry in which absent clients are marked as late if they are in `late`.
+
+        `late` has the ids of clients, separated by spaces.
+        """
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})

@@ -188,7 +188,7 @@ class RoundStore:
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Ends the collection of updates, and deletes the tickets unless the policy is buffered.
+        """Ends the collection of updates; deletes the tickets, except under the buffered policy.
 
         Args:
             fence: the worker's fencing token.
@@ -209,7 +209,7 @@ class RoundStore:
         abstained: Sequence[str] = (),
         everywhere: bool = False,
     ) -> None:
-        """Atomically publishes a round's record and snapshot, and its evictions and quarantines.
+        """Publishes a round's record, snapshot, evictions and quarantines in one atomic step.
 
         If `everywhere` is true, evicted clients are also barred from the whole federation.
         """

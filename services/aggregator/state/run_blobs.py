@@ -19,10 +19,11 @@ from rampart_fl.services.aggregator.state.object_blobs import (
 ROOM = bytes(1 << 16)
 """The bytes that `check` writes to find out whether the disk has free blocks.
 
-A smaller file could fit into its inode without a block, so `check` could miss a full disk."""
+A file system can store a very small file inside the file's inode. Writing such a file would succeed
+even on a full disk."""
 OPEN = 16
-"""Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
-least recently used run first."""
+"""Maximum number of runs for which a process keeps a `Blobs` object. The process drops the object
+of the least recently used run first."""
 
 
 class RunBlobs:
@@ -99,7 +100,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs of an old version of Rampart, which had no folder or prefix for each run."""
+        """The blobs of an old version of Rampart, which kept all blobs in one folder or prefix."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)

@@ -81,7 +81,7 @@ return {'done', ARGV[1]}
 """
 )
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
-"""Maps each status to the action that sets the status, as named in the audit log."""
+"""Maps each status to the action that sets the status, by the action's name in the audit log."""
 
 HOLD = (
     FENCED
@@ -193,9 +193,9 @@ class RunStore:
             deadline: Unix time at which joining ends; None if joining has no deadline.
             server_seed: seed of the server's random draws; by default, a secret random seed.
         Returns:
-            "founded" if this call started the run; "same" if the run was already started and is the
-            current run; or "gone" if the run cannot start. A run cannot start if another run is
-            current, or if the run is not first in the queue.
+            "founded" if this call started the run, or "same" if the run had already started and is
+            the current run. The result is "gone" if the run cannot start, because another run is
+            current, or because the run is not first in the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -233,9 +233,10 @@ class RunStore:
         """Sets the status to running, paused or stopping.
 
         Returns:
-            ("done", the new status); ("already", the status) if it was already set; ("over", the
-            current status) if the change is refused, because the run has ended or is stopping; or
-            ("unfounded", "") if the run has not started.
+            - ("done", the new status) if this call has changed the status;
+            - ("already", the status) if the run already had this status;
+            - ("over", the current status) if the run has ended or is stopping; nothing changes;
+            - ("unfounded", "") if the run has not started.
         """
         act = Act(STEERS[status], by, self.run)
         keys = (self.keys.state, self.keys.events, self.federation.held)
@@ -246,8 +247,10 @@ class RunStore:
         """Sets the mode of evictions for all rounds whose results are computed from now on.
 
         Returns:
-            ("done" | "already", the mode), ("over", the status) if the run has ended or is
-            ending, or ("unfounded", "") if the run has not started.
+            - ("done", the mode) if this call has changed the mode;
+            - ("already", the mode) if an operator had already set this mode;
+            - ("over", the current status) if the run has ended or is stopping; nothing changes;
+            - ("unfounded", "") if the run has not started.
         """
         act = Act("mode", by, self.run, details={"mode": mode})
         keys = (self.keys.state, self.keys.events)
@@ -258,7 +261,8 @@ class RunStore:
         """Records what the run has to wait for; "" means that the run need not wait.
 
         An event reports when the run begins to wait, and another event reports when the wait ends.
-        If only the reason changes, there is no event. A paused or stopping run waits for nothing.
+        If only the reason changes, there is no event. If the run is paused or stopping, the method
+        records that the run need not wait.
         """
         if reason != await self.wait_reason():
             keys = (self.federation.held, self.federation.fence, self.keys.events, self.keys.state)
@@ -290,8 +294,8 @@ class RunStore:
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
             reason: why the run failed. If `reason` is empty and the run was stopped, the reason for
                 stopping is stored instead.
-            segment: a segment with all entries that are still in Redis, as the pair (last round,
-                digest of the segment); None if Redis has no entries.
+            segment: the pair (last round, digest) of a segment with all entries that are still in
+                Redis; None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         summary = await self.summary()

@@ -187,4 +187,4 @@ def _slots(clients: Collection[str], most: int) -> dict[str, int]:
 
 Conversion = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Conversion] = {"1": _to_blobs, "2": _to_runs}
-"""For each older schema, the function that converts state of this schema to the next schema."""
+"""Maps each older schema to the function that converts its state to the next schema."""

@@ -14,7 +14,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer, converted_
 
 
 class SharedBlob:
-    """An unfinished blob, as seen by one of the processes that write it.
+    """An unfinished blob that several processes write; each process has its own object.
 
     No process hashes the bytes while it writes them, because a digest needs all bytes in order.
     Once all bytes are written, one process reads the file again to compute the digest.
@@ -33,7 +33,10 @@ class SharedBlob:
     @staticmethod
     @contextmanager
     def created(store: Blobs, size: int) -> Iterator[Path]:
-        """Creates a file of `size` bytes; afterwards, deletes the file if it was not committed."""
+        """Creates a file of `size` bytes for a `with` block.
+
+        At the end of the block, deletes the file if it was not committed.
+        """
         path = store.unfinished / secrets.token_hex(16)
         try:
             with converted_disk_errors(), path.open("xb") as file:

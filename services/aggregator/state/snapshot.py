@@ -29,16 +29,16 @@ class Snapshot(BaseModel):
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
-    - `groups` has the names of the groups' models. A client without an entry in `assignment` and
-      without its own model gets the model of a group; the hash of the client's id selects the
-      group.
+    - `groups` has the names of the groups' models. A client may have neither an entry in
+      `assignment` nor its own model. Such a client gets the model of a group; the hash of the
+      client's id selects the group.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps each challenged client to the name of a model. The client trains from this
       model, and not from its own model.
     - `position` is the position of the last event that was handled for the round.
     - `pulls` has the clients that wait for a ticket (buffered policy).
-    - `initial` is the digest of the run's first model, if this model is not initialized from the
-      seed. Clients initialize their personal models with the model `initial`.
+    - `initial` is the digest of the run's first model; None if the first model is initialized from
+      the seed. Clients initialize their personal models with the model `initial`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,10 +59,12 @@ class Snapshot(BaseModel):
 
     @field_serializer("origins")
     def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
-        """A flat object, so that workers of earlier versions can restore the pool.
+        """Converts `origins` to one flat object, so that workers of earlier versions can read it.
 
-        The key of a challenged model is `CLIENT` if the client's row in the pool was trained from
-        this model, as in earlier versions. The key of any other such model is `CLIENT DIGEST`.
+        For each challenged model, the object has the digest of the model without the challenge. As
+        in earlier versions, the key is `CLIENT` if the client's row in the pool was trained from
+        the challenged model. Otherwise, the key is `CLIENT DIGEST`; DIGEST is the digest of the
+        challenged model.
         """
         started = {receipt.client: receipt.started for receipt in self.pool}
         return {
@@ -101,10 +103,10 @@ class Snapshot(BaseModel):
     def ticket_models(self, client: str, final: bool = False) -> dict[str, str]:
         """Digests of the models in a client's ticket, keyed by the role of each model.
 
-        During the run, `model` is the model that the client trains from, and `peer_00` and so on
-        are the other models that the client gets. At the end of the run, `model` is the model that
-        the client evaluates, and `vote_00` and so on are the models that vote. If the client has no
-        customized model, `model` is the global model.
+        During the run, the client trains from `model`; its other models are `peer_00`, `peer_01`
+        and so on. At the end of the run, the client evaluates `model`; the models that vote are
+        `vote_00`, `vote_01` and so on. If the client has no customized model, `model` is the global
+        model.
 
         Args:
             client: the client's id.
@@ -135,7 +137,7 @@ class Snapshot(BaseModel):
         return self.ticket_models(client, final=True)["model"]
 
     def origins_of(self, client: str) -> dict[str, str]:
-        """For each challenged model that a client may start from, the model without the challenge.
+        """Maps each challenged model that a client may start from to the unchallenged model.
 
         Keys and values are digests. The result has the client's entries in `origins`, and an
         entry for its current challenge.

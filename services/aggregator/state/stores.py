@@ -85,9 +85,9 @@ class Stores:
 
         Args:
             url: URL of Redis.
-            password: password of Redis; None if Redis has none.
+            password: password of Redis; None if Redis needs no password.
             namespace: first part of all keys; each federation needs a separate namespace.
-            sentinel_password: password of the Sentinels that the URL names; None if they have none.
+            sentinel_password: password of the Sentinels; None if the Sentinels need no password.
             replicas: number of replicas that must confirm every write.
         """
         client = connect(url, password, sentinel_password)

@@ -113,8 +113,8 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: round and kind of an upload whose receipt is also looked up; None to look up no
-                receipt.
+            upload: round and kind of an upload. If they are given, the receipt of this upload is
+                also looked up.
         """
         return await self._standings.ask((client, upload))
 

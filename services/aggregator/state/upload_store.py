@@ -136,5 +136,5 @@ class UploadStore:
 
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
-    """The stored receipt; its text `stands` is parsed only if it differs from `text`."""
+    """Returns `receipt` if its text equals the stored text `stands`; otherwise, parses `stands`."""
     return receipt if stands == text else read_model(Receipt, stands)

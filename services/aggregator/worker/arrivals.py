@@ -18,7 +18,7 @@ from rampart_fl.shared.round.rounds import Rounds
 
 @dataclass(frozen=True)
 class ServedDigests:
-    """The digests of the models that were sent to clients, as `round.calibration` needs them.
+    """Looks up the digests of the models that were sent to clients, for `round.calibration`.
 
     Args:
         snapshot: determines which model each client got.
@@ -37,7 +37,10 @@ class ServedDigests:
         return self.snapshot.own(client)
 
     def origin(self, client: str, started: str) -> str:
-        """Digest of a client's start model, without its challenge if the model is challenged."""
+        """Digest of the model from which a client started.
+
+        If this model was challenged, the result is the digest of the model without the challenge.
+        """
         return self.snapshot.origins_of(client).get(started, started)
 
     def same(self, one: str, other: str) -> bool:

@@ -169,7 +169,7 @@ class Coordinator:
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
-        """Reads which clients can be selected for a round, and when the round may open."""
+        """Reads which clients can be selected for a round, and what may delay the round."""
         await self.clock.read()
         summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)

@@ -1,4 +1,4 @@
-"""How much the worker writes in a round to the disk that holds the blobs or their cache."""
+"""Computes how much a round writes to the disk that holds the blobs or their cache."""
 
 import shutil
 from dataclasses import dataclass
@@ -56,8 +56,8 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # Even equal models need space for each copy. All customized models are written to
-        # unfinished files before the first of these files becomes a blob.
+        # Count equal models separately. Each customized model is written to its own unfinished
+        # file, and no file becomes a blob before all files are written.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others
         if needed <= free:

@@ -12,8 +12,8 @@ class DiskSpace:
     """Checks the free space before each round, and reports a shortage to the operators.
 
     Args:
-        resources: the run; its state records what the run waits for, and its round engine computes
-            how much disk space a round needs.
+        resources: the run. The run's state records what the run waits for, and the run's round
+            engine computes how much disk space a round needs.
     """
 
     def __init__(self, resources: RunResources) -> None:

@@ -16,7 +16,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 SWEEP = 600.0
-"""Seconds between sweeps; also the minimum age of the unreferenced blobs that a sweep removes."""
+"""Seconds between sweeps. A sweep removes only unreferenced blobs that are older than this."""
 REMOVAL = 1.0
 """Seconds between searches for deleted runs."""
 RETRY = 30.0
@@ -48,8 +48,8 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # Keep expired tokens for a day: a client that presents an expired token then learns the
-            # reason.
+            # Keep expired tokens for a day. During this day, a client that uses such a token learns
+            # that the token has expired.
             await self._stores.join_tokens.forget(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
@@ -76,7 +76,7 @@ class Housekeeping:
 
     @contextlib.contextmanager
     def alone(self, run: str) -> Iterator[None]:
-        """Marks a run as busy: meanwhile, this object neither sweeps nor removes the run."""
+        """Marks a run as busy for a `with` block; no other task sweeps or removes a busy run."""
         self._busy.add(run)
         try:
             yield
@@ -108,10 +108,11 @@ class Housekeeping:
         kept |= models.digests
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
-        # Receipts expire. The uploads of events that no worker has handled yet are still needed.
+        # Uploads are still needed as long as no worker has handled their events, even if their
+        # receipts have expired.
         kept |= await blobs_in_use(stores, state.snapshot.position)
-        # Until a round is published, nothing in Redis refers to the round's new models. Blobs that
-        # are newer than the opening of the round are therefore kept.
+        # Before a round is published, nothing in Redis refers to the round's new models. Blobs that
+        # were stored after the round opened are therefore kept.
         if state.phase == "aggregating":
             newest = min(newest, state.opened_at)
         await asyncio.to_thread(blobs.sweep, kept, newest - SWEEP)

@@ -36,11 +36,11 @@ class Liveness:
         self._started_at = clock()
 
     async def online(self, members: Collection[str]) -> set[str]:
-        """Returns the ids in `members` whose clients are online and have a valid token.
+        """Returns those of the given members that are online and have a valid token.
 
-        A member is online if it sent a request within the last `offline_after` seconds. For the
-        first `offline_after` seconds after a worker starts or takes over the run, every member
-        counts as online, unless its last request said that it is away.
+        A member is online if it sent a request within the last `offline_after` seconds. After a
+        worker starts or takes over the run, every member counts as online for `offline_after`
+        seconds. The only exception is a member that said in its last request that it is away.
         """
         silences = await self._clients.silences()
         if self._clock() - self._started_at < self._offline_after:
@@ -50,7 +50,7 @@ class Liveness:
         return online - await self.without_token(online)
 
     async def without_token(self, members: Collection[str]) -> set[str]:
-        """Returns the ids in `members` whose clients' tokens are revoked or have expired."""
+        """Returns those of the given members that have a revoked or expired token."""
         return await self._clients.without_token(members)
 
     async def candidates(self, round_: int) -> list[str]:

@@ -15,7 +15,7 @@ def memory_for_blocks(
     limit: int,
     files: bool = True,
 ) -> int:
-    """The bytes of the memory limit that the models of groups leave for blocks of rows.
+    """The memory for blocks of rows in bytes: the limit minus the memory for models of groups.
 
     The rows that stages keep for every client are also stored in blocks of rows.
 

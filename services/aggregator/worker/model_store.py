@@ -68,7 +68,10 @@ class ModelStore:
             return list(self._disk.map(BlobWriter.commit, writers))
 
     def _write_together(self, part: Part, count: int, chunks: Iterable[Chunk]) -> list[str]:
-        """Writes this rank's coordinates of every model; then this rank hashes some models."""
+        """Writes this rank's coordinates of every model; then hashes this rank's models.
+
+        Every rank hashes a different part of the models.
+        """
         ranks, blobs = self._ranks, self._blobs
         with ExitStack() as stack:
             own = 0 if ranks.rank else count

@@ -59,7 +59,7 @@ def published_record(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def models_sent(client: str) -> int:
-        """Number of models sent to a client: the ticket's models, and one more if it was probed."""
+        """Number of models sent to a client: the models of its ticket, and one more for a probe."""
         return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}

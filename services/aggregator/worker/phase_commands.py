@@ -1,8 +1,8 @@
 """The commands of the phase machine.
 
 There are three kinds of commands: transitions of the run in Redis, work within a phase, and
-questions. Until the run has ended, the last command of every step is a question, and the answer is
-the machine's next event.
+questions. As long as the run has not ended, the last command of every step is a question. The
+answer to this question is the machine's next event.
 """
 
 from dataclasses import dataclass
@@ -149,7 +149,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadTokens:
-    """Asks which clients have no valid token, among the clients that an open round waits for."""
+    """Asks which clients have no valid token; checks only clients that a round waits for."""
 
     clients: frozenset[str]
 

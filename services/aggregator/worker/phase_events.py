@@ -1,4 +1,7 @@
-"""The phase machine's events; each except `LeaseTaken` answers a question of `phase_commands`."""
+"""The events of the phase machine.
+
+Every event except `LeaseTaken` is the answer to a question in `phase_commands`.
+"""
 
 from dataclasses import dataclass
 
@@ -56,7 +59,7 @@ class TokensRead:
     """The answer to `ReadTokens`."""
 
     without_token: frozenset[str]
-    """Of the clients in `ReadTokens`, those whose token is revoked or has expired."""
+    """Those clients in `ReadTokens` that have a revoked or expired token."""
 
 
 @dataclass(frozen=True)

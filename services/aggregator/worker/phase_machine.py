@@ -5,7 +5,7 @@
     evaluating ──> done
 
 The machine makes the decisions, and `coordinator.py` carries out the machine's commands. The
-machine itself never waits, reads a clock or accesses Redis. `phase_arrows.py` lists the
+machine itself does not wait, read a clock, or access Redis. `phase_arrows.py` lists the
 transitions.
 """
 
@@ -27,8 +27,9 @@ from rampart_fl.shared.experiment.selection import quota
 POLL = 1.0
 """Seconds between checks of conditions that no event reports, such as deadlines."""
 TOKENS = 5.0
-"""Seconds between two checks of clients' tokens while a round waits for these clients. No event of
-the run reports that a token was revoked or replaced, or has expired."""
+"""Seconds between two checks of clients' tokens while a round waits for these clients. The checks
+are necessary because no event of the run reports that a token was revoked or replaced, or has
+expired."""
 EVALUATION = 600.0
 """Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
 

@@ -42,7 +42,7 @@ class PhaseState:
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
     without_token: frozenset[str] = frozenset()
-    """Clients whose token is revoked or has expired. The round does not wait for them."""
+    """Clients that have a revoked or expired token. The round does not wait for these clients."""
     tokens_read_at: float = 0.0
     """Unix time at which the worker last learned which clients have a valid token."""
     slots_assigned: bool = False
@@ -50,9 +50,9 @@ class PhaseState:
     stale: bool = True
     """Whether the run's status or the barred clients may have changed since they were read."""
 
-    # For `expected` and `counted`, sets are intersected. The time for an intersection is
-    # proportional to the size of the smaller set. The time for a set difference would be
-    # proportional to the size of its first set, which may contain all clients.
+    # `expected` and `counted` use intersections of sets, and not differences. The time for an
+    # intersection is proportional to the size of the smaller set. The time for a set difference
+    # would be proportional to the size of its first set, which may contain all clients.
 
     @property
     def expected(self) -> int:

@@ -1,4 +1,4 @@
-"""Opens blobs on all ranks; together, the ranks download each blob of an object store once."""
+"""Opens blobs on all ranks, and downloads each blob of an object store only once."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,9 +27,9 @@ def share(size: int, rank: int, ranks: int) -> range:
 class RankedBlobs:
     """The blobs that all ranks of a worker open together.
 
-    The ranks share the cache in front of an object store. Each rank downloads its share of a blob's
-    bytes. All shares go into the same file in the cache, and rank 0 checks the digest of the whole
-    file.
+    All ranks use the same local cache of the object store. Each rank downloads its share of a
+    blob's bytes. All shares go into the same file in the cache, and rank 0 checks the digest of the
+    whole file.
 
     Args:
         blobs: the run's blobs.

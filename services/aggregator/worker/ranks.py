@@ -2,7 +2,7 @@
 
 Rank 0 is the worker: it holds the lease, and talks to Redis. All ranks write blobs. Before rank 0
 calls a method that computes on vectors, it sends the method's name and arguments to the other
-ranks. They call the same method on their own coordinates (`follower`).
+ranks. The other ranks then call the same method on their own coordinates (see follower.py).
 """
 
 import atexit
@@ -44,7 +44,9 @@ class RankFailed(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks of one worker, as seen by one rank; by default, this process is the only rank.
+    """The ranks of one worker, from the point of view of this process.
+
+    By default, this process is the only rank.
 
     Args:
         rank: number of this process.
@@ -82,7 +84,8 @@ class Ranks:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
-        # Without this call, gloo's threads may outlive the group at exit, and abort the process.
+        # Without this call, gloo's threads may still run after the group was deleted at exit, and
+        # abort the process.
         atexit.register(distributed.destroy_process_group)
         world, calls = distributed.group.WORLD, distributed.new_group(timeout=IDLE)
         local, sums, via = int(os.environ["LOCAL_RANK"]), world, shards.CPU

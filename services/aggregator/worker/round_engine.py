@@ -111,7 +111,8 @@ class RoundEngine:
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
         files = self.device.type == "cpu"
         memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory, files)
-        # Limits are proportional to ranks' row sizes, so all ranks put the same blocks into files.
+        # A rank's limit is proportional to its row size, so all ranks put the same blocks into
+        # files.
         return memory * self._row_bytes // most
 
     def disk_shortage(self, clients: int) -> str:
@@ -329,7 +330,8 @@ class RoundEngine:
         """Makes a customized model from the answer to a probe; returns the model's digest.
 
         Args:
-            name: the id of the client that answered the probe; for an operator, a reserved id.
+            name: the id of the client that answered the probe. If an operator sent the answer, a
+                reserved id.
             probe: digest of the answer; None if the client's training diverged.
             round_: the current round.
         """

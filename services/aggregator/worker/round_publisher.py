@@ -1,4 +1,4 @@
-"""Ends rounds: publishes their outcomes and records, and deletes blobs that are left behind."""
+"""Ends rounds: publishes their outcomes and records, and deletes unused blobs."""
 
 import logging
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class RoundPublisher:
         return self.round_engine.snapshot
 
     async def restore(self, round_: int) -> None:
-        """Restores from the records which models are kept.
+        """Reads from the run's records which global models are kept.
 
         Args:
             round_: number of the run's current round.
@@ -100,7 +100,10 @@ class RoundPublisher:
         await self.drop(used, state.position)
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes the blobs to which nothing refers, not even an event after `position`."""
+        """Deletes the given blobs, except blobs that are still in use.
+
+        A blob is also in use if an event after `position` refers to it.
+        """
         kept = self.snapshot.blobs() | self.kept_models.digests
         await self.unused_blobs.delete(digests, kept, position)
 

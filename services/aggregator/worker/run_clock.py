@@ -1,4 +1,7 @@
-"""The clock of a run: a step of a machine's clock does not move the deadline of an open round."""
+"""The clock of a run.
+
+If the clock of a machine jumps, the deadline of an open round does not move.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,11 +10,11 @@ from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 
 
 class RunClock:
-    """The Unix time of Redis' clock when it was last read, plus the time that has passed since.
+    """A clock that shows the last time read from Redis' clock, plus the time since this reading.
 
-    All workers read the same clock, so they agree on a deadline even if their own clocks differ.
-    Between two readings, the clock is monotonic: it does not step, even if an administrator or NTP
-    sets the clock of this machine or of Redis.
+    All workers read Redis' clock, so they agree on a deadline even if the clocks of their machines
+    differ. Between two readings, this clock is monotonic. It does not jump if an administrator or
+    NTP sets the clock of this machine or of Redis.
 
     Args:
         redis: the connection to Redis.

@@ -107,7 +107,7 @@ async def start_run(
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
     """The path of the file with another run's global model.
 
-    The file has the model after round `start.round`; without `start.round`, the latest model.
+    If `start.round` is given, the file has the model after this round; otherwise, the latest model.
     """
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)

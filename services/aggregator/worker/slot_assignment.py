@@ -17,9 +17,9 @@ async def count_accepted(
 ) -> int:
     """The number of clients that have accepted a run whose first round has not begun.
 
-    If there are too few answers to start the run, the function returns the number of answers, and
-    does not read the answers themselves. Reading thousands of answers after each new answer would
-    take most of the time of the joining phase.
+    If there are too few answers to start the run, the function returns the number of answers. In
+    this case, it does not read the answers, because reading thousands of answers after each new
+    answer would take most of the time of the joining phase.
 
     Args:
         members: the clients' answers.

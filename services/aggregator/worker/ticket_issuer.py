@@ -15,8 +15,8 @@ class TicketIssuer:
     """Issues tickets and customized models under one lease.
 
     Args:
-        resources: the run; its round engine makes customized models, and the engine's snapshot
-            says which models clients get.
+        resources: the run. The run's round engine makes customized models, and the engine's
+            snapshot determines which models clients get.
     """
 
     def __init__(self, resources: RunResources) -> None:
@@ -33,8 +33,8 @@ class TicketIssuer:
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
         """A client's first ticket of a round.
 
-        The ticket names the model from which the client trains. If the client has no customized
-        model yet and the experiment probes newcomers, the ticket first asks for a probe.
+        The ticket names the model from which the client trains. If the experiment probes newcomers,
+        the first ticket of a client without a customized model asks for a probe.
         """
         snapshot = self._round_engine.snapshot
         assert snapshot is not None

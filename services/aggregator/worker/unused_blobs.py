@@ -1,4 +1,4 @@
-"""Deletes the blobs that a round leaves behind, unless something still refers to them."""
+"""Deletes the blobs that may be unused after a round, except blobs that are still in use."""
 
 import time
 from collections.abc import Set as AbstractSet
@@ -40,7 +40,7 @@ class UnusedBlobs:
         """Deletes the given blobs, and blobs that were too new for a deletion in earlier calls.
 
         Args:
-            digests: the blobs that the round leaves behind.
+            digests: the blobs that may be unused after the round.
             kept: blobs that are not deleted.
             position: a position in the event log; blobs named by later events are not deleted.
         """

@@ -238,7 +238,8 @@ class Worker:
         """Returns whether the disk quota delays a run; if so, records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # A worker with a quota may have recorded a wait.
+            # An earlier worker that had a quota may have recorded that the run waits.
+            await state.hold(fence, "")
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
@@ -302,9 +303,9 @@ class Worker:
             await stores.state.end(fence, time.time(), "failed", why(error), rest)
         finally:
             if self.round_engine is not None:
-                # If the session ends during a call, the engine's thread still completes the call.
-                # Until then, the call needs the engine's other threads, so close the engine after
-                # the call.
+                # If this method is cancelled during a call, the engine's thread still completes the
+                # call. The call needs the engine's other threads, so the engine is closed after the
+                # call.
                 self._thread.submit(self.round_engine.close)
             self.round_engine = None
         await self.compute(self._release)
@@ -324,7 +325,7 @@ class Worker:
 
 
 def why(error: Exception) -> str:
-    """Why a run failed, in a sentence for the operator."""
+    """Explains to operators why a run failed."""
     text = error.detail if isinstance(error, RampartError) else f"{type(error).__name__}: {error}"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return f"{text}{notes}"[:2000]

@@ -36,7 +36,8 @@ def certify(
         typer.Option(
             min=1e-12,
             max=0.5,
-            help="With --subsets: probability that a bound is wrong, times the number of classes.",
+            help="With --subsets: error level E; the bound for each of the C classes is wrong "
+            "with probability at most E/C.",
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
@@ -55,10 +56,10 @@ def certify(
     """Trains groups of clients separately, and prints the certified accuracy of the models' vote.
 
     For each number of hostile clients, prints the fraction of test samples that the vote classifies
-    correctly, whatever these clients do. By default, the experiment's flcert customizer defines the
-    groups. With --subsets, the groups are random subsets of all clients. Every subset is a separate
-    federation, so subsets can train in parallel or on Ray. With --out, a repeated command trains
-    only the subsets whose models are not yet in OUT/models.
+    correctly, no matter what the hostile clients do. By default, the experiment's flcert customizer
+    defines the groups. With --subsets, the groups are random subsets of all clients. Every subset
+    is a separate federation, so subsets can train in parallel or on Ray. With --out, a repeated
+    command trains only the subsets whose models are not yet in OUT/models.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked

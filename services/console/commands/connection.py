@@ -29,8 +29,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, the URL of the federation in the folder that "
-        "RAMPART_FEDERATION names or, if this variable is not set, in ./runs.",
+        help="Aggregator's URL; by default, the URL that is saved in the folder RAMPART_FEDERATION "
+        "names. If this variable is not set, the URL that is saved in ./runs.",
     ),
 ]
 Token = Annotated[
@@ -61,8 +61,8 @@ def connect(url: str | None, token: str | None, ca: str | None, patience: float 
         url, token, ca: the values of the options; None if an option is not given.
         patience: seconds to wait for an aggregator that does not answer.
     Raises:
-        BadParameter: an option is empty, or the options and the saved federations supply no URL
-            with a matching token.
+        BadParameter: an option is empty, or there is no URL with a matching token in the options
+            and the saved federations.
     """
     for option, value in (("--url", url), ("--token", token)):
         if value == "":
@@ -76,9 +76,9 @@ def connect(url: str | None, token: str | None, ca: str | None, patience: float 
 def _address(url: str | None, token: str | None) -> SavedFederation:
     """The URL and the token to use; a saved federation supplies what is missing.
 
-    A token is a secret of one federation. A saved token may therefore go only to the address saved
-    with it. If only a token is given, it may go only to a saved address on this machine: a file
-    console.json of unknown origin could name any address.
+    A token is a secret of one federation. A saved token is therefore sent only to the address that
+    was saved with it. If a token is given without a URL, it is sent only to a saved address on this
+    machine, because a file console.json of unknown origin could name any address.
     """
     if url is not None and token is not None:
         return SavedFederation(url, token)
@@ -103,16 +103,17 @@ def _address(url: str | None, token: str | None) -> SavedFederation:
         return newest
     if urlsplit(newest.url).hostname not in LOOPBACK:
         raise typer.BadParameter(
-            f"give --url for the token: {place} names {newest.url}, which is not on this machine"
+            f"give --url for the token: the address {newest.url} that is saved in {place} is not "
+            "on this machine"
         )
     return newest._replace(token=token)
 
 
 def _newest(known: list[SavedFederation]) -> SavedFederation:
-    """The first federation in `known` that listens; if none listens, the first one in `known`.
+    """The first federation in `known` that accepts connections; if none does, the first in `known`.
 
-    The newest federation comes first in `known`. A federation whose launcher was killed could not
-    remove its file console.json.
+    The newest federation comes first in `known`. Some of these federations may no longer run: a
+    launcher that was killed could not remove its file console.json.
     """
     listening = (one for one in known if len(known) == 1 or _listens(one.url))
     return next(listening, known[0])

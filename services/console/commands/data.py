@@ -85,7 +85,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Loads data sets, and checks them: declared shape and classes, types, finite values.
+    """Loads data sets, and checks their shape, classes and types, and that all values are finite.
 
     Prints the number of samples per class, the number of users, and the range of values. Exits with
     code 1 if a data set is missing or wrong.
@@ -103,8 +103,8 @@ def check(
                 f"data set {name!r} is missing; `rampart data fetch {name}` gets it from "
                 f"{source.kind}: {source.place}"
             )
-        # If the user has to provide the file and it is missing, `load` raises an error that says
-        # where to put the file.
+        # The user has to provide the files of some data sets. If such a file is missing, `load`
+        # raises an error that says where to put the file.
         samples = checked_samples.load(member)
         counts = samples.y.bincount(minlength=member.classes).tolist()
         return {

@@ -70,7 +70,8 @@ def matrix(
     heat_map: Annotated[
         Literal["local", "customized", "personalized"],
         typer.Option(
-            help="Model whose accuracy the heat map shows: locally trained, received, or personal."
+            help="The heat map shows the accuracy of this model: the locally trained model "
+            "(local), the received model (customized), or the personal model (personalized)."
         ),
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,

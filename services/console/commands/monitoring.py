@@ -27,7 +27,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
 PATIENCE = 60.0
-"""Seconds to wait for a restart of the aggregator in the commands `watch`, `run` and `track`."""
+"""Seconds for which `watch`, `run` and `track` wait for an aggregator that is restarting."""
 
 
 def status(
@@ -122,7 +122,10 @@ def _show_rounds(records: list[RoundRecord]) -> None:
 
 
 def _show_verdicts(record: RoundRecord) -> None:
-    """Prints one row per client, and the reasons below the table, to keep the table narrow."""
+    """Prints a table with one row per client.
+
+    The reasons are printed below the table, so that the table stays narrow.
+    """
     notes = [
         f"{verdict.client} {verdict.decision}: {verdict.reason}"
         for verdict in record.verdicts

@@ -9,7 +9,8 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Execute the runs on a Ray cluster: HOST:PORT, auto, or local to start one here.",
+        help="Execute the runs on the Ray cluster at HOST:PORT, on the cluster to which this "
+        "machine belongs (auto), or on a new cluster on this machine (local).",
     ),
 ]
 Gpus = Annotated[

@@ -60,7 +60,7 @@ def run(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Submits an experiment to a running federation; runs submitted earlier come first."""
+    """Submits an experiment to a running federation, which executes earlier submissions first."""
     from rampart_fl.shared.experiment import Experiment
 
     if checked:

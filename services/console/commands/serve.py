@@ -83,8 +83,8 @@ def _how_to_connect(folder: Path) -> str:
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
     """Serves a federation in a separate process; returns the URL and the process id.
 
-    If the federation does not become ready, or if this process is interrupted meanwhile, the
-    separate process is stopped.
+    If the federation does not become ready, the separate process is stopped. It is also stopped if
+    this process is interrupted while it waits for the federation.
     """
     from rampart_fl.services.console.launcher.processes import delay_signals, stop
 
@@ -108,8 +108,8 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
             with delay_signals():
                 stop(child, GRACE)
         raise
-    # The child process outlives this process. A made-up exit code keeps `Popen` from warning that
-    # the child process still runs.
+    # The child process continues after the end of this process. An invented exit code prevents the
+    # warning of `Popen` that the child process still runs.
     child.returncode = 0
     return url, child.pid
 

@@ -49,9 +49,9 @@ def simulate(
     accuracy_of: Annotated[
         AccuracySource,
         typer.Option(
-            help="Source of the final accuracy: the last round (last), the mean of the last five "
-            "rounds (mean5), the best round (best), or an evaluation at the end (end). In this "
-            "evaluation, clients evaluate the models that the last aggregation produced."
+            help="The final accuracy is that of the last round (last), the mean of the last five "
+            "rounds (mean5), or that of the best round (best). With end, clients evaluate the "
+            "models that the last aggregation produced."
         ),
     ] = "last",
     checkpoint: Annotated[
@@ -64,9 +64,9 @@ def simulate(
 ) -> None:
     """Simulates a federation in one process; trains, attacks and defends like the services.
 
-    All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. For
-    a file with a sweep, runs every point with every seed, and prints one line of JSON at the end,
-    even without --json.
+    All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. If
+    the file has a sweep, runs every point with every seed. At the end of a sweep, prints one line
+    of JSON, even without --json.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked

@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
 """Maximum number of points in a line.
 
-If a line has more values, only every n-th value is drawn, with the smallest n that suffices."""
+If a line has more values, only every n-th value is drawn. The number n is as small as possible."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Scales:
     def runs(
         self, at: Sequence[float], values: Sequence[float | None]
     ) -> list[list[tuple[float, float]]]:
-        """The places of values, split at gaps; of too many values, only every n-th has a place."""
+        """The points (x, y) of a line, split at gaps; at most `POINTS` points are kept."""
         step = max(1, ceil_div(len(at), POINTS))
         known = [
             (self.x(at[i]), self.y(v)) if (v := values[i]) is not None else None
@@ -181,7 +181,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
     Args:
         label: a description of the matrix, for screen readers.
         rounds: the numbers of the rounds; each round is a column.
-        rows: each client's name, and the decision on this client in every round; "" leaves a gap.
+        rows: for each client, the name and the list of decisions, one per round; "" leaves a gap.
     """
     longest = max((len(name) for name, _ in rows), default=0)
     left = min(7.2 * min(longest, 24) + 12, 200)

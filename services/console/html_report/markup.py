@@ -35,8 +35,9 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
         name: the element's name.
         children: the element's content, escaped unless it is `Html`; the items of an iterable are
             concatenated.
-        attributes: the element's attributes; a final "_" is removed, any other "_" becomes "-", and
-            attributes that are None are left out. Floats are rounded to two decimals.
+        attributes: the element's attributes. In their names, a final "_" is removed, and any other
+            "_" becomes "-". Attributes with the value None are left out. Floats are rounded to two
+            decimals.
 
     >>> tag("td", "a & b", class_="x", title=None)
     '<td class="x">a &amp; b</td>'

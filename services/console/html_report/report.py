@@ -16,8 +16,9 @@ def report(source: Path) -> str:
     """The report of a run, a matrix or a sweep as an HTML file.
 
     Args:
-        source: a folder that `rampart up`, `rampart simulate`, `rampart matrix` or `rampart export`
-            wrote; or the file `matrix.json` or `sweep.json` in such a folder.
+        source: the output folder of `rampart up`, `rampart simulate`, `rampart matrix` or `rampart
+            export`. For a matrix or a sweep, `source` can also be the file `matrix.json` or
+            `sweep.json`.
     Raises:
         ConfigurationError: the path holds no run, matrix or sweep, or one of its files is damaged.
     """
@@ -34,8 +35,8 @@ def report(source: Path) -> str:
 
 
 def _study(path: Path) -> str:
-    # These modules import `studies`, which imports torch. The report of a run does not need torch,
-    # so import the modules only here.
+    # The next two modules import torch, through the package `studies`. The report of a run does not
+    # need torch, so import these modules only in this function.
     from rampart_fl.services.console.html_report.matrix import matrix_report
     from rampart_fl.services.console.html_report.sweep import sweep_report
 

@@ -171,7 +171,7 @@ def run_clients(run: FinishedRun) -> list[str]:
 
 
 def norm_chart(run: FinishedRun) -> Html:
-    """Draws norms of updates: their median, a band around it, and a line per barred client."""
+    """Draws the median norm of updates with a band around it, and the norms of barred clients."""
     middles: list[float | None] = []
     low: list[float | None] = []
     high: list[float | None] = []

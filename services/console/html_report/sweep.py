@@ -41,8 +41,8 @@ def sweep_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _charts(plots: Panels) -> list[Html]:
     if not all(isinstance(value, int | float) for value in plots.at):
-        # The values on the longest axis are names, but a chart's axis needs numbers. Without
-        # charts, the report still has the table of all points.
+        # A chart needs numbers on its horizontal axis, but this axis of the sweep has names. The
+        # report then has no charts, but still the table of all points.
         return []
     order = sorted(range(len(plots.at)), key=lambda n: float(plots.at[n]))
     at = [float(plots.at[n]) for n in order]

@@ -28,8 +28,9 @@ class ClientProcesses:
         operator: a connection to the aggregator.
         processes: starts the processes, and stops them at the end.
         per_process: maximum number of clients per process.
-        test_tap: token of the aggregator's test tap; by default, the value of RAMPART_TEST_TAP in
-            this process. The test tap shows the honest updates to attackers with full knowledge.
+        test_tap: token for the aggregator's test tap, which shows the honest updates to attackers
+            with full knowledge. By default, the environment variable RAMPART_TEST_TAP supplies the
+            token.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class ClientProcesses:
         self.per_process = per_process
         self.test_tap = test_tap
         self._cohort: dict[str, str] = {}
-        """Attackers' settings for the connection to the cohort, if there is a cohort."""
+        """Environment variables for attackers, with the address and the token of the cohort; empty
+        if there is no cohort."""
 
     def start(self) -> None:
         """Starts every client of the experiment, both honest clients and attackers."""
@@ -56,7 +58,8 @@ class ClientProcesses:
         tokens = dict(zip(names, self.operator.mint(names).tokens, strict=True))
         hostile = sum(group.count for group in self.experiment.attackers)
         if any(collude(group) for group in self.experiment.attackers):
-            # All attackers share their updates with colluders, as in the simulation.
+            # As in the simulation, colluders get the updates of all attackers, even of attackers
+            # that do not collude.
             self._start_cohort(hostile)
         for name, (role, slots) in self.groups().items():
             own = [tokens[names[slot]] for slot in slots]
@@ -109,7 +112,7 @@ class ClientProcesses:
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Starts the process that hosts these clients, with the clients' stored state, if any."""
+        """Starts the process that hosts these clients; they continue from any stored state."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.operator.url,

@@ -1,4 +1,4 @@
-"""Manages the folder of a federation, and finds and stops the `rampart serve` that serves it.
+"""Manages a federation's folder; finds and stops the `rampart serve` process that serves it.
 
 The process of `rampart serve` holds a lock on the file `serve.lock`, which contains the process's
 id. If no process holds the lock, the id is stale.
@@ -103,7 +103,8 @@ class ServedFolder:
             server: the process.
             log: the file to which the process writes its output.
             patience: maximum time in seconds.
-            since: size of the log before the process started; earlier processes wrote these bytes.
+            since: number of bytes at the start of the log that earlier processes wrote; they are
+                ignored.
         Raises:
             ChildFailed: the process exited, or was not ready within `patience` seconds; the message
                 contains the cause from the process's log.

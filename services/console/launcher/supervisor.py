@@ -19,15 +19,16 @@ log = logging.getLogger(__name__)
 POLL = 0.2
 """Seconds between checks of the processes."""
 SHORTEST, LONGEST = 0.2, 30.0
-"""Seconds from the death of a process to its next start; each further death doubles this time."""
+"""Shortest and longest delay in seconds between the death of a process and its next start. Each
+further death doubles the delay."""
 STEADY = 60.0
-"""A start has succeeded if the process runs for this number of seconds."""
+"""A start counts as successful if the process then runs for at least this number of seconds."""
 GIVE_UP = 3600.0
 """If every start of a process fails for this number of seconds, the process is not started again.
 If the process is a server, the federation stops. The time is long, so that somebody can free space
 on a full disk."""
 SCARCE = 2**26
-"""If a process dies while the disk has fewer free bytes than this, the log states the free
+"""A number of bytes. If a process dies while the disk has less free space, the log states the free
 space."""
 PER_PROCESS = 10
 """Maximum number of clients per process."""
@@ -40,20 +41,20 @@ class Supervised:
     Args:
         start: starts the process, and does not wait for it.
         started_at: time of the latest start.
-        needed: whether the federation stops if the process does not start.
+        needed: whether the federation stops if all starts of the process fail (see `GIVE_UP`).
     """
 
     start: Callable[[], None]
     started_at: float
     needed: bool = True
     wait: float = SHORTEST
-    """Seconds to wait after the next death."""
+    """Seconds between the next death of the process and its restart."""
     failing_since: float | None = None
     """Time of the first death after the last successful start; None before the first death."""
     restart_at: float | None = None
     """Time of the next start; None while the process runs."""
     recorded: int | None = None
-    """The process id in the federation's folder."""
+    """The process id that is written in the federation's folder; None if there is none."""
 
 
 class SupervisedFederation:
@@ -77,8 +78,8 @@ class SupervisedFederation:
         self._folder = folder
         self._clock = clock
         self._pause = pause
-        # A restart does not wait until the process listens, because other processes may die
-        # meanwhile.
+        # These methods do not wait until the process listens, because other processes may die
+        # during such a wait.
         starts = {"redis": federation.launch_redis, "aggregator": federation.launch_aggregator}
         self._supervised = {name: Supervised(start, clock()) for name, start in starts.items()}
         for name in self._supervised:
@@ -122,13 +123,13 @@ class SupervisedFederation:
         try:
             one.start()
         except (OSError, RampartError) as error:
-            # For example, a full disk has no room for a configuration file.
+            # For example, the disk is full, so a configuration file cannot be written.
             self._failed(name, f"cannot be started ({error})")
         else:
             self._record(name)
 
     def _record(self, name: str) -> None:
-        """Records the process's id; if the disk is full, the next check tries again."""
+        """Writes the process's id to the folder; if this fails, the next check tries again."""
         one, pid = self._supervised[name], self._federation.processes[name].pid
         if one.recorded != pid:
             with suppress(OSError):
@@ -165,7 +166,8 @@ class SupervisedFederation:
         tokens = state / "join-tokens"
         known = tokens.read_text(encoding="utf-8").split() if tokens.exists() else []
         if len(known) < clients:
-            # Line i has the token of client i, so append the tokens of further clients.
+            # Line i of the file is the token of client i, so append the tokens of additional
+            # clients.
             made = self._federation.operator.mint_unbound(clients - len(known)).tokens
             durable.replace(tokens, ["\n".join([*known, *made]).encode()], 0o600)
         self._federation.processes.python(
@@ -175,8 +177,8 @@ class SupervisedFederation:
             RAMPART_CLIENTS=str(clients),
             RAMPART_STATE=str(state),
             RAMPART_JOIN_TOKENS=str(tokens),
-            # Otherwise, the process would exit when all of its clients are barred, and would then
-            # be started again and again.
+            # Without this setting, the process would exit when all of its clients are barred. It
+            # would then be restarted again and again.
             RAMPART_STAY_WHEN_BARRED="true",
             OMP_NUM_THREADS="1",
         )

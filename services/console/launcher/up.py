@@ -94,7 +94,7 @@ def up(
     durable.replace_text(folder / "evaluations.json", json.dumps(evaluations, indent=1))
     if info.state != "finished":
         sys.stderr.write(f"The records of the run are in {folder}\n")
-    # Like an interrupted run, a run that failed gets no result.json.
+    # Stop here if the run failed or was cancelled. Like an interrupted run, it gets no result.json.
     require_finished(info)
     published = [record for record in records if record.status == "published"]
     summary: UpSummary = {
@@ -145,8 +145,8 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
 def blobs_digest(last: RoundRecord) -> str:
     """One digest over the blobs of all final models: the global model and all customized models.
 
-    Two runs with the same models have the same digest. It differs from the `models_digest` of a
-    simulation, which is computed from the numbers of the models.
+    Two runs with the same models have the same digest. A simulation's `models_digest` is computed
+    from the numbers of the models instead, so it differs from this digest.
     """
     models = {"global": last.models.get("global", ""), "customized": last.customized}
     return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()

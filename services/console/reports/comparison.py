@@ -15,8 +15,8 @@ SHARES = {
     "fpr": "honest clients evicted (FPR)",
     "fnr": "attackers not evicted (FNR)",
 }
-"""Labels of the metrics that are fractions, keyed by metric; the table leaves out a metric that no
-run has."""
+"""Labels of the metrics that are fractions, keyed by metric. The table shows only metrics that at
+least one run has."""
 LONGEST = 40
 """Maximum number of characters shown per setting."""
 

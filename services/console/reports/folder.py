@@ -32,8 +32,8 @@ class NewFolder:
 
         Args:
             pieces: the content.
-            names: the folders that lead to the file, and the file's name. `safe` escapes them, so
-                that the file cannot be outside the folder.
+            names: the names of the subfolders, and then the name of the file. `safe` escapes each
+                name, so that the file is always inside the folder.
         """
         place = [safe(name) for name in names]
         path, whole = self.path.joinpath(*place), hashlib.sha256()
@@ -78,7 +78,7 @@ def safe(name: str) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[NewFolder]:
-    """Makes a folder, which appears at `path` only if the context ends without an error.
+    """Context manager that makes the folder `path`; after an error, the folder does not appear.
 
     Raises:
         ConfigurationError: the path is a file, or a folder that is not empty.

@@ -66,8 +66,8 @@ def run_all_cached(
 ) -> Iterator[tuple[T, Figures]]:
     """Like `run_all`, but reads stored results from files, and writes new results to files.
 
-    Only this process reads and writes the files. The results of failed runs are not written. If the
-    model file from which a run started has changed, the run's stored results are not used.
+    Only this process reads and writes the files. The results of failed runs are not written. Stored
+    results are ignored if the model file from which the run started has changed since then.
 
     Args:
         run: function that runs one item.
@@ -75,7 +75,7 @@ def run_all_cached(
         path: returns the file for an item's results; the file's name contains the experiment's
             digest.
         pool: where to run the items.
-        experiment: returns an item's experiment; omit it if no item starts from a model file.
+        experiment: returns an item's experiment; needed only if an item starts from a model file.
     """
     left, starts = [], dict[Path, str | None]()
     for item in items:
@@ -101,7 +101,7 @@ def read(path: Path, start: str | None = None) -> Figures | None:
     Returns:
         None if the file is missing or damaged, or if the run started from another model file.
     """
-    with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
+    with suppress(FileNotFoundError, ValueError):  # A power cut can leave an empty file.
         stored: Figures = json.loads(path.read_text(encoding="utf-8"))
         return _without_origin(stored) if stored.get(START) == start else None
     return None
@@ -129,7 +129,7 @@ def write(path: Path, figures: Figures, start: str | None = None) -> None:
 
 
 def _without_origin(stored: Figures) -> Figures:
-    """The results of a file, without the keys that describe their origin."""
+    """The results without the version of Rampart and the hash of the model file."""
     return {key: value for key, value in stored.items() if key not in (START, VERSION)}
 
 

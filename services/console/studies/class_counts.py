@@ -16,7 +16,8 @@ SHADES = "·░▒▓█"
 """Characters for counts. The first character stands for the count 0. Each of the other four
 characters stands for a quarter of the range from 0 to the largest count."""
 IN_FIGURES = 12
-"""Maximum number of classes for which a table shows counts instead of characters from `SHADES`."""
+"""With at most this number of classes, a table shows counts; with more, it shows characters from
+`SHADES`."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
 """The name of the row in which all clients behave honestly. In every row, including this one, the
-accuracies cover the same clients: those that attack in no row."""
+accuracies come from the same clients. Clients that attack in any row are left out."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -99,8 +99,8 @@ def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]
 
     Args:
         tables: TOML tables of the experiment.
-        defence: a pipeline, whose stages are separated by "+"; or a defence with detectors (a key
-            of `DETECTORS`); or a baseline (a key of `REFERENCES`).
+        defence: a key of `DETECTORS` (a defence with detectors), a key of `REFERENCES` (a
+            baseline), or the stages of a pipeline, separated by "+".
         f: upper bound on the number of hostile clients, and on the number of barred clients.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
@@ -157,8 +157,8 @@ def plan(
             for defence in defences:
                 chosen = with_defence(tables, defence, hostile)
                 if defence == LOCAL_ONLY:
-                    # Leave out the attack: clients that train alone receive nothing that an attack
-                    # could affect.
+                    # No attack can affect these clients, because they train alone and receive
+                    # nothing. So leave out the attack.
                     chosen["attackers"] = with_attack(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(MatrixCell(attack, defence, experiment, network))

@@ -25,7 +25,7 @@ FIGURES = {
 }
 """Titles of all metrics of a cell, keyed by metric."""
 COSTLY = 0.05
-"""An attack is costly if it lowers the accuracy, a fraction from 0 to 1, by at least `COSTLY`."""
+"""An attack is costly if it lowers the accuracy (from 0 to 1) by at least this value."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class Matrix:
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
     def worst(self, defence: str, figure: str) -> SeedMean | None:
-        """The value of a metric under the attack that lowers this metric most."""
+        """The lowest value of a metric over all attacks."""
         hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """Number of attacks that lower a metric by at least `COSTLY`; None if no drop is known."""
+        """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
         lost = [
             self.mean_loss(attack, defence, figure) for attack in self.attacks if attack != NOBODY
         ]

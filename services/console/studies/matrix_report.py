@@ -47,7 +47,7 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
         lines += ["", f"## {FIGURES[figure]}", "", *_table(matrix, matrix.grid(figure))]
         if figure.startswith("accuracy") and NOBODY in matrix.attacks:
             lost = _table(matrix, matrix.losses(figure), without=NOBODY)
-            if len(lost) > HEAD:  # There are no losses if no attack has a value.
+            if len(lost) > HEAD:  # If no loss is known, the table has no rows.
                 lines += ["", f"### {FIGURES[figure]}: lost to the attack", "", *lost]
     failed = [
         f"- {attack} / {defence}, seed {run['seed']}: {run['error']}"
@@ -113,7 +113,7 @@ def _columns(grid: Grid) -> list[bool]:
 
 
 def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -> None:
-    """Draws mean values: one model's accuracy and attack success, and DAcc, FPR and FNR.
+    """Draws one model's mean accuracy and mean attack success, and the mean DAcc, FPR and FNR.
 
     Args:
         matrix: the metrics.

@@ -48,8 +48,8 @@ def _place(cell: MatrixCell, folder: Path) -> Path:
 def adjust_metrics(cell: MatrixCell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
-    In the row without an attack, `fpr` becomes the evicted fraction of all clients, because every
-    client is honest; `dacc` and `fnr` become None. Under `local_only`, a client receives no model,
+    In the row without an attack, every client is honest. So `fpr` becomes the evicted fraction of
+    all clients, and `dacc` and `fnr` become None. Under `local_only`, a client receives no model,
     so the metrics of the received model become None. The client trains its personal model locally,
     so the metrics of the personal model replace those of the model `local`.
     """

@@ -55,7 +55,8 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
 def run_or_continue(experiment: Experiment, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """Like `run_services`, but continues the run that an earlier execution left in the folder.
 
-    If this run has ended, but its results were not stored, a new run replaces it.
+    The earlier run may have ended before its results were stored. In this case, a new run replaces
+    it.
     """
     from rampart_fl.services.console.launcher.local_federation import RunEnded
 

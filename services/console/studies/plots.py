@@ -60,7 +60,7 @@ def curves(
             distances).
         panels: the lines of each panel, keyed by the panel's label, then by the line's name; None
             leaves a gap in a line.
-        spread: half the height of the band around each line, keyed by panel and line.
+        spread: half the height of the band around a line at each position, keyed by panel and line.
         kinds: the formats to write, `png` or `svg`.
     Raises:
         MatplotlibMissing: matplotlib is not installed.

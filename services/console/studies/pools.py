@@ -1,8 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, no further run starts. Runs in processes and in Ray tasks
-are then stopped, but runs in threads finish.
+an interrupt ends the executor's context, no further run starts. In this case, runs in processes and
+in Ray tasks are stopped, but runs in threads continue until they end.
 """
 
 import os
@@ -37,8 +37,8 @@ def pool(
         ray: address of a Ray cluster, or `local`; None to run without Ray.
         threads: True if the runs start processes themselves; the pool then needs only threads.
         cores: number of processor cores that each run on Ray gets.
-        gpus: share of a GPU for each run on Ray; by default, a whole GPU, or no GPU if `device` is
-            cpu.
+        gpus: share of a GPU for each run on Ray. By default, a run gets a whole GPU, or no GPU if
+            `device` is cpu.
         device: device of the models and data.
     Raises:
         ConfigurationError: the options contradict each other.

@@ -17,7 +17,7 @@ from rampart_fl.shared.runtime import cpus
 LOCAL = "local"
 """The address for a new one-node cluster on this machine. The cluster stops after the runs."""
 AUTO = "auto"
-"""The address that means the cluster to which this machine already belongs."""
+"""The address for the cluster to which this machine already belongs."""
 PATIENCE = 5.0
 """Seconds to wait for a cluster to respond."""
 RETRIES = 5
@@ -51,7 +51,8 @@ class RayCluster(Executor):
         except ImportError:
             raise RayMissing("Ray is not installed: run pip install 'rampart-fl[ray]'") from None
         with ExitStack() as opened:
-            # Ray reports dead nodes on standard output, which must contain only the results.
+            # Ray reports dead nodes on standard output. Redirect these reports, because standard
+            # output must contain only results.
             opened.enter_context(redirect_stdout(sys.stderr))
             _connect(ray, address)
             opened.callback(ray.shutdown)
@@ -86,7 +87,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Copies the result of a finished task, or the error that the call raised, to `future`."""
+    """Copies the result or the error of a finished task to `future`."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())
@@ -125,7 +126,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """If no node is large enough for a run, warns, or raises an error on the address `local`."""
+    """Fails (address `local`) or warns (other addresses) if no node is large enough for a run."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

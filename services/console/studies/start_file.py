@@ -1,4 +1,4 @@
-"""The model file that `model.start` names; the experiment's digest does not cover this file."""
+"""The digest of the model file in `model.start`, which the experiment's digest does not cover."""
 
 import hashlib
 from pathlib import Path
@@ -27,6 +27,7 @@ def start_digest(experiment: Experiment) -> str | None:
 
 
 def folder_of(experiment: Experiment) -> str:
-    """The folder name of an unfinished run, which depends on the experiment and its model file."""
+    """The folder name of an unfinished run, made from the experiment's and the model file's
+    digests."""
     start = start_digest(experiment)
     return experiment.digest() if start is None else f"{experiment.digest()}-{start[:16]}"

@@ -158,8 +158,9 @@ class Panels:
 
     Args:
         along: the key of the longest axis.
-        at: the values on the longest axis, as text if any of them is not a number.
-        lines: for each metric, the curves by name; a name states the values on the other axes.
+        at: the values on the longest axis. If one of them is not a number, all are given as text.
+        lines: the curves, keyed by metric and then by name. A curve's name states the values on the
+            other axes.
         spread: standard deviations over runs, keyed by metric and by name of the curve.
     """
 

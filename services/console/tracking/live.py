@@ -20,8 +20,8 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
 
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that bar or readmit a client. If a verdict in the next round's record bars the same
-client, the verdict is copied instead of the event."""
+"""Events that bar or readmit a client. An event is copied with the next round. If a verdict in this
+round's record bars the same client, the verdict replaces the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0
@@ -52,8 +52,8 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
     def ended() -> Iterator[RoundRecord]:
         since, over = 0, False
         for event in follow_events(run, PATIENCE):
-            # A restart may lose the event that ends a round. The round's record is then read at the
-            # next event that ends a round or the run.
+            # A restart of the aggregator may lose the event that ends a round. In this case, the
+            # round's record is read later: at the next event that ends a round or the run.
             kind = event.get("type", "tick")
             if kind in ACTS:
                 acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
@@ -64,8 +64,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 yield from run.records(since, run.status().round, mixing=False)
                 return
             elif kind == "tick":
-                # If the run is over, all its events arrive before the next tick, so stop at the
-                # next tick.
+                # All events of an ended run arrive before the next tick, so stop at that tick.
                 over = run.info().state in OVER
 
     for_records, for_metrics = tee(ended())

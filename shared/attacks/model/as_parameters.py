@@ -15,10 +15,10 @@ class AsParameters(Wrapper):
 
     The upload is u = v - w for the crafted update v and the model w that the attacker trained from.
 
-    The uploaded model w + u is therefore the update v, whose values are near zero. The code behind
-    the SDEA paper's tables uploads the updates of LIE, Min-Max and Min-Sum as if they were models.
-    All three attacks therefore upload a model near zero. As a result, the paper's columns for these
-    attacks and for noise are nearly equal.
+    The uploaded model w + u therefore equals the update v, and the values of v are near zero. The
+    code behind the SDEA paper's tables uploads the updates of LIE, Min-Max and Min-Sum as if they
+    were models. All three attacks therefore upload a model near zero. As a result, the paper's
+    columns for these attacks and for noise are nearly equal.
 
     >>> import torch
     >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))

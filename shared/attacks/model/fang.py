@@ -23,11 +23,12 @@ from rampart_fl.shared.robust.rules.krum import scores
 class Fang(CollusionAttack):
     """Moves the aggregate against s, the signs of the honest mean.
 
-    `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
-    pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval that
-    lies in the direction -s from the honest mean. With full knowledge, the interval begins at e,
-    the coordinate's honest value that is farthest in the direction -s. The interval ends at e / b
-    if e has the sign s; otherwise, it ends at b e. With partial knowledge, the interval is from
+    `krum`: all attackers upload u = -λ s. The attack starts with λ = `upper_bound` and halves λ
+    until Krum would pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from
+    an interval. The interval is below the honest mean where s = 1, and above the honest mean where
+    s = -1. With full knowledge, the interval begins at e, which is the smallest honest value of the
+    coordinate if s = 1, and the largest if s = -1. The interval ends at e / b if e and s have the
+    same sign; otherwise, the interval ends at b e. With partial knowledge, the interval is from
     μ - 3 s σ to μ - 4 s σ. Here, μ is the mean and σ the standard deviation of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
@@ -39,11 +40,11 @@ class Fang(CollusionAttack):
     paper = "Fang et al., Local model poisoning attacks, 2020; MSDFL, section VII"
     identical: ClassVar[bool] = False
     version: Literal["krum", "trimmed_mean", "median"] = "trimmed_mean"
-    """The rule that is attacked; as in the paper, the attacks on trimmed mean and median are the
-    same."""
+    """The rule that is attacked. As in the paper, the attack is the same for trimmed mean and
+    median."""
     b: float = Field(default=2.0, gt=1)
-    """With full knowledge, uploads go beyond the extreme honest values by at most the factor
-    `b`."""
+    """With full knowledge, an uploaded value and the extreme honest value differ by at most the
+    factor `b`."""
     least: float = Field(default=1e-5, gt=0)
     """The halving of λ stops when λ is below `least`."""
 
@@ -64,8 +65,8 @@ class Fang(CollusionAttack):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # To move against s, go towards zero if the extreme value has the sign s. Otherwise, go away
-        # from zero.
+        # If the extreme value has the sign s, the direction -s leads towards zero. Otherwise, the
+        # direction -s leads away from zero.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
@@ -97,7 +98,8 @@ def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> floa
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
     that are nearest to x_i. With n clients, f attackers and full knowledge, B = n - f. Thus B - 2
     equals n - f - 2, the number of neighbours in Krum's scores. Instead of |x_i|, the paper uses
-    the client's distance from the received model. Both are equal, because x_i is an update.
+    the distance between the client's model and the received model. This distance equals |x_i|,
+    because the update x_i is the difference between these two models.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

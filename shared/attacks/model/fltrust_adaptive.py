@@ -1,4 +1,4 @@
-"""An attack on FLTrust that uploads the direction that harms the aggregate most.
+"""An attack on FLTrust: all attackers upload the direction that harms the aggregate most.
 
 Legend: B known honest updates, M attackers, D coordinates.
 """
@@ -17,7 +17,8 @@ from rampart_fl.shared.robust.base import Rows
 GRID = 4096
 """Number of angles in the first grid of the search for the best angle."""
 NARROWINGS = 12
-"""Number of further grids, each between the two neighbours of the best angle so far."""
+"""Number of further grids. Each grid covers the interval between the two neighbours of the best
+angle so far."""
 
 
 @attacks.register("fltrust_adaptive")
@@ -28,11 +29,11 @@ class FLTrustAdaptive(CollusionAttack):
     s·A(e). Here, s = sign(mean) is the honest direction. FLTrust's aggregate is |u0| A(e) with
     A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c).
 
-    The trusted update u0 is the server's own update if the attack knows it, and otherwise the mean
-    of the known honest updates x_i. Each x_i has the direction x̄_i = x_i / |x_i| and the trust
-    score TS_i = max(0, cos(x_i, u0)). All M attackers upload the direction e; the cosine
-    c = cos(e, u0) is positive. For a given angle to u0, the best e is in the plane of u0 and s.
-    The attack therefore searches for a single number, the angle.
+    If the attack knows the server's own update, the trusted update u0 is this update. Otherwise, u0
+    is the mean of the known honest updates x_i. Each x_i has the direction x̄_i = x_i / |x_i| and
+    the trust score TS_i = max(0, cos(x_i, u0)). All M attackers upload the direction e; the cosine
+    c = cos(e, u0) is positive. For a given angle to u0, the best e is in the plane of u0 and s. The
+    attack therefore searches for a single number, the angle.
 
     >>> knowledge = Knowledge(4, 2, torch.tensor([[1.0, 0.5], [1.0, -0.5]]))
     >>> crafted_D = FLTrustAdaptive().apply(torch.zeros(1, 2), knowledge)[0]
@@ -73,8 +74,8 @@ def best_angle(pull: float, trust: float, along: float, across: float, attackers
 
     w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
     scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients (see
-    `FLTrustAdaptive`). The number a (`along`) is the component of s in the direction of u0; b
-    (`across`) is the norm of the component of s perpendicular to u0.
+    `FLTrustAdaptive`). The number a (`along`) is the component of s in the direction of u0. The
+    number b (`across`) is the norm of the component of s that is perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -45,8 +45,8 @@ class JAA(LIE):
     identical: ClassVar[bool] = False
     alpha: float = Field(default=1e-3, ge=0)
     """Weight of the Jacobian's norm. If `alpha` is larger than the default, the Jacobian's norm
-    outweighs the distance to LIE's target. With `alpha` 0.1, an upload's norm is several times the
-    norm of an honest upload, so any bound on norms stops the attack."""
+    outweighs the distance to LIE's target. With `alpha` = 0.1, the norm of an upload is several
+    times the norm of an honest upload. Any bound on norms then stops the attack."""
     beta: float = Field(default=1.0, ge=0)
     """Weight of the squared distance to LIE's target."""
     steps: int = Field(default=10, ge=1)

@@ -12,11 +12,11 @@ from rampart_fl.shared.attacks.model import attacks
 def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)) for n clients, m attackers and s = ⌊n/2⌋ + 1 - m supporters.
 
-    Φ is the distribution function of the standard normal distribution. A supporter is an honest
-    client on the attackers' side of the mean. The supporter's update is expected to be farther from
-    the mean than the attackers' upload. The quotient (n - m - s) / (n - m) is clamped: it stays at
-    least 1 / (2 (n - m)) away from 0 and from 1. Without clamping, z could be infinite: the
-    quotient reaches 1 if the attackers are already a majority.
+    Φ is the distribution function of the standard normal distribution. Supporters are honest
+    clients on the attackers' side of the mean. Their updates are expected to be farther from the
+    mean than the attackers' upload. The quotient (n - m - s) / (n - m) is clamped: it stays at
+    least 1 / (2 (n - m)) away from 0 and from 1. Without clamping, z could be infinite. For
+    example, the quotient reaches 1 if the attackers alone are a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106
@@ -42,9 +42,9 @@ class LIE(MomentAttack):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations. By default, z is as large as possible, but so small that a
-    majority of all clients is expected to be at least this far from the mean, on the attackers'
-    side. The attackers count towards this majority."""
+    """Number of standard deviations. By default, z is as large as one condition allows: a majority
+    of all clients is expected to be on the attackers' side of the mean, at least z standard
+    deviations away. The attackers count towards this majority."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

@@ -15,8 +15,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(CollusionAttack):
     """Uploads u = x_target, a copy of one honest client's update.
 
-    The copies look honest. The copies also make all other honest updates rarer, so a rule that
-    drops rare updates drops honest updates.
+    The copies look honest. Because of the copies, every other honest update is rarer among all
+    updates. A rule that drops rare updates then drops honest updates.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))

@@ -12,8 +12,8 @@ HALVINGS = 200
 """Number of halvings of an interval: enough to reach the resolution of float64."""
 
 ROUNDING = 1e-14
-"""Relative error that the search for γ allows in a sum of distances. After the search, `craft`
-compares the upload's sum of distances with the exact limit."""
+"""During the search for γ, a sum of distances may exceed the limit by this fraction of the limit.
+After the search, `craft` compares the upload's sum of distances with the exact limit."""
 
 
 @attacks.register("min_sum")
@@ -22,11 +22,12 @@ class MinSum(LineSearchAttack):
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
-    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. At any point
-    v, the sum of squared distances exceeds the sum at μ by B |v - μ|². The limit is therefore
-    reached when u is as far from μ as the farthest x_i, so the largest γ is max_i |x_i - μ| / |p|.
-    If `squared` is false, the distances are not squared. Their sum is then convex in γ, so
-    bisection finds the largest γ at which the sum does not exceed the limit.
+    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. For any
+    point v, the sum of squared distances to the known updates is B |v - μ|² larger than the same
+    sum for μ. The sum for u therefore equals the limit if u is as far from μ as the farthest x_i.
+    Hence, the largest γ is max_i |x_i - μ| / |p|. If `squared` is false, the distances are not
+    squared. The sum of distances is convex in γ, so bisection finds the largest γ for which the sum
+    does not exceed the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -49,8 +50,8 @@ class MinSum(LineSearchAttack):
         # With only two known updates, the sum of distances equals the limit at every point between
         # these updates. Rounding errors alone can then lift the computed sum above the limit.
         limit *= 1 + ROUNDING
-        # No γ above `high` is feasible: by the triangle inequality, the sum of distances at γ is at
-        # least B γ |p| minus the sum of distances at γ = 0.
+        # No γ above `high` is feasible. By the triangle inequality, the sum of distances at γ is at
+        # least B γ |p| - S, where S is the sum of distances at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))
         high = (limit + at_mean) / (len(line.squares_B) * line.curvature**0.5)
         low = 0.0 if at_mean <= limit else self._lowest(line, high)
@@ -65,7 +66,7 @@ class MinSum(LineSearchAttack):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """The γ in [0, high] at which the sum of distances, which is convex in γ, is smallest."""
+        """The γ in [0, high] with the smallest sum of distances; this sum is convex in γ."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

@@ -16,15 +16,15 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""The attack doubles the norm at most this many times. If the detectors still accept the uploads,
-the attack assumes that they accept every norm."""
+"""To find the largest accepted norm, the attack doubles the norm at most this many times. If the
+detectors still accept the uploads, the attack assumes that the detectors accept every norm."""
 HALVINGS = 20
 """Number of halvings of the interval that contains the largest accepted norm."""
 
 
 @attacks.register("norm_riding")
 class NormRiding(ModelAttack):
-    """Points the calibrated update against the honest direction, just below the detectors' limit.
+    """Turns the calibrated update against the honest direction, just below the detectors' limit.
 
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
@@ -37,12 +37,12 @@ class NormRiding(ModelAttack):
     the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.
     If models are customized, the norm of the calibrated update differs from L by up to |o|.
 
-    An attacker with full knowledge knows o exactly. The attacker finds the largest norm at which
-    the server's own detectors accept all attackers and record no evidence against them. In the
-    formula for L, this norm replaces `threshold`. If the detectors accept every norm, the attacker
-    keeps `threshold`. Detectors that judge raw uploads can reject all opposing updates, even an
-    update of norm 0. If no opposing update is accepted, the calibrated update is the smallest
-    positive multiple of c that the detectors accept.
+    An attacker with full knowledge knows o exactly. The attacker also finds the largest norm with
+    which the server's own detectors accept all attackers and record no evidence against any
+    attacker. This norm replaces `threshold` in the formula for L. If the detectors accept every
+    norm, the attacker keeps `threshold`. Detectors that judge raw uploads can reject every opposing
+    update, even the zero vector. If the detectors reject every opposing update, the calibrated
+    update is the smallest positive multiple of c that they accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -101,8 +101,8 @@ class NormRiding(ModelAttack):
 def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
     """Updates (F, D) of norm `reach` that point against the honest updates.
 
-    If `reach` is between -1 and 0, the result is -reach times the honest updates and opposes
-    nothing.
+    If `reach` is between -1 and 0, the result does not oppose the honest updates: it is -`reach`
+    times the honest updates.
 
     >>> honest_FD = torch.tensor([[3.0, 4.0]])
     >>> opposed_updates(honest_FD, 10), opposed_updates(honest_FD, -0.5)
@@ -115,7 +115,7 @@ def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """Bisects for the largest accepted reach; `low` is accepted, and `high` is not accepted."""
+    """Finds the largest accepted reach by bisection; `low` is accepted, and `high` is rejected."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)
@@ -141,7 +141,7 @@ def _simple(detector: Detector) -> bool:
 
 
 def _offset(updates_FD: Tensor, sent_FD: Tensor | None, knowledge: Knowledge) -> Tensor:
-    """The float64 vectors (F, D) that the server adds to the uploads before judging the uploads."""
+    """The vectors (F, D), in float64, that the server adds to the uploads before it judges them."""
     plan, zeros_FD = knowledge.plan, updates_FD.new_zeros(updates_FD.shape).double()
     if sent_FD is None or knowledge.reference_D is None:
         return zeros_FD

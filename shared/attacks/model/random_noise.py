@@ -1,4 +1,4 @@
-"""Random noise: three different attacks that the literature calls by this name.
+"""Random noise; papers use this name for three different attacks.
 
 Legend: F attackers, D coordinates.
 """
@@ -18,7 +18,7 @@ from rampart_fl.shared.errors import ConfigurationError
 class RandomNoise(ModelAttack):
     """Noise as large as the update, or the parameters of a randomly initialized model.
 
-    `update`: the upload is std N(0, 1), where std is the population standard deviation over the
+    `update`: the upload is std N(0, 1). The factor std is the population standard deviation of the
     coordinates of the honest update. `parameters`: the uploaded model is randomly initialized.
     `interpolation`: the uploaded model is the midpoint between a randomly initialized model and the
     honestly trained model.

@@ -8,8 +8,8 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class Rejoin(Wrapper):
     """Runs the inner attack; an evicted attacker rejoins under a new identity.
 
-    The inner attack crafts the uploads; the property `rejoins` makes the agent of an evicted
-    attacker try to join again.
+    The inner attack crafts the uploads. Because `rejoins` is true, the agent of an evicted attacker
+    tries to join again.
 
     >>> Rejoin(attack="ipm").rejoins
     True

@@ -23,8 +23,8 @@ class SybilClones(Wrapper):
     u_f = v + jitter |v| e_f, where v is the first attacker's upload, and e_f is a random unit
     vector.
 
-    Without jitter, all copies are equal. With a little jitter, comparing bytes does not reveal the
-    copies.
+    Without jitter, all copies are equal. With a small jitter, the copies differ, so a comparison of
+    bytes does not reveal the copies.
 
     >>> own_FD = torch.tensor([[1.0], [7.0]])
     >>> SybilClones().apply(own_FD, Knowledge(4, 2, honest_BD=own_FD, colluders_MD=own_FD))

@@ -31,10 +31,10 @@ LUMA = (0.299, 0.587, 0.114)
 def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
-    The crop covers a fraction of the image's area, drawn uniformly from the range `AREA`. The
-    crop's aspect ratio is drawn log-uniformly from the range `RATIO`. The crop is resized by
-    bilinear interpolation. This random resized crop with a horizontal flip is SDEA's weak
-    augmentation.
+    The crop covers a fraction of the image's area; this fraction is drawn uniformly from the range
+    `AREA`. The crop's aspect ratio is drawn log-uniformly from the range `RATIO`. The crop is
+    resized by bilinear interpolation. This random resized crop with a horizontal flip is SDEA's
+    weak augmentation.
 
     Args:
         x_BCHW: images with values in any range.

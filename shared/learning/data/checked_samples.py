@@ -72,9 +72,10 @@ def _checked(member: Dataset, samples: object) -> Samples:
 
 
 def _problems(samples: Samples, shape: tuple[int, ...], classes: int) -> Iterator[str]:
-    """What is wrong with the samples, worst first.
+    """Yields what is wrong with the samples, the worst problem first.
 
-    The caller stops at the first problem, because later checks can raise errors on such samples.
+    The caller stops at the first problem, because the next checks can raise errors if the samples
+    have this problem.
     """
     x: Any = samples.x
     if not isinstance(x, Tensor) or x.dtype not in DTYPES:

@@ -82,8 +82,8 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
 def check_output(module: nn.Module, head: str | None = None) -> None:
     """Refuses a head that is not a single linear layer, or that does not output the logits.
 
-    In a `torch.nn.Sequential`, the function also checks that the head outputs the logits. In other
-    modules, the order of the layers is unknown.
+    The function checks the output only in a `torch.nn.Sequential`, because the order of the layers
+    of other modules is unknown.
 
     Raises:
         ConfigurationError: the head does not exist or has an unsupported type, or another layer

@@ -46,8 +46,8 @@ class ResidualBlock(nn.Module):
     """shortcut(x) + body(x).
 
     Args:
-        body: the module whose output is added to the shortcut.
-        shortcut: the module on the shortcut; the identity by default.
+        body: the module of the main branch.
+        shortcut: the module of the second branch; the identity by default.
     """
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:

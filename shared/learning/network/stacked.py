@@ -1,10 +1,10 @@
 """Runs many models of one architecture at once; model k is a vector, applied to batch k.
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
-`rampart_fl.shared.learning.network.stacked_form` supports. The models of any other module run
-through `torch.func.vmap`. They run one by one if the module has running statistics or a layer that
-vmap does not support, such as a recurrent layer. Models never interact, so differentiating the sum
-of all losses gives each model's own gradient.
+`rampart_fl.shared.learning.network.stacked_form` supports. If a module has no stacked form, its
+models run through `torch.func.vmap`. The models run one by one in two cases: the module has running
+statistics, or it has a layer that vmap does not support, such as a recurrent layer. Models never
+interact, so differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """
@@ -76,8 +76,8 @@ class Stacked:
     def trained_at_once(self, x_KB: Tensor) -> int:
         """Like `at_once`, but for passes that train the models.
 
-        On a CPU, the number is at most `at_once`, and so small that the parameters of all models in
-        the pass fit in cache together.
+        On a CPU, the parameters of all models in a pass must also fit in cache together, so the
+        number may be smaller than `at_once`.
         """
         if x_KB.device.type != "cpu":
             return sys.maxsize

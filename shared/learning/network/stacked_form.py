@@ -1,10 +1,10 @@
 """The stacked form of a module: a function that runs K models of one architecture at once.
 
-A module has a stacked form only if the stacked form is certain to compute the same result as the
-module. The module must therefore consist of supported layers whose code is unchanged, and no two
-layers may share a tensor. For example, a subclass of `torch.nn.Linear` has no stacked form, because
-it may have a `forward` of its own. A layer with a hook has no stacked form either, because the hook
-may change the layer's output.
+A module has a stacked form only if this form certainly computes the same result as the module. The
+module must therefore consist of supported layers with unchanged code, and no two layers may share a
+tensor. For example, a subclass of `torch.nn.Linear` has no stacked form, because it may have a
+`forward` of its own. A layer with a hook has no stacked form either, because the hook may change
+the layer's output.
 """
 
 from collections.abc import Collection, Iterable
@@ -48,8 +48,8 @@ def stack_module(module: nn.Module, tensors: Collection[str], ndim: int) -> Laye
 
     Args:
         module: the module.
-        tensors: the names of the tensors that a model's vector holds. A tensor that several layers
-            share has only one name, which is its name in the first of these layers.
+        tensors: the names of the tensors that a model's vector holds. If several layers share a
+            tensor, the tensor is listed once, under its name in the first of these layers.
         ndim: number of dimensions of a sample.
 
     >>> stack_module(nn.Linear(2, 1), ["weight", "bias"], VECTOR) is None
@@ -62,7 +62,7 @@ def stack_module(module: nn.Module, tensors: Collection[str], ndim: int) -> Laye
 
 
 def _stack(name: str, layer: nn.Module, tensors: frozenset[str], ndim: int) -> _Form | None:
-    """The stacked form of one layer, whose name in its model is `name`."""
+    """The stacked form of one layer; `name` is the layer's name in its model."""
     if not _unhooked(layer):
         return None
     if _runs_its_parts(layer):
@@ -90,7 +90,7 @@ def _stack(name: str, layer: nn.Module, tensors: frozenset[str], ndim: int) -> _
 
 
 def _unhooked(layer: nn.Module) -> bool:
-    """Whether a call of the layer runs its class's `forward`, and nothing else."""
+    """Whether a call of the layer runs only its class's `forward`, without any hook."""
     hooks = (
         layer._forward_hooks,
         layer._forward_pre_hooks,

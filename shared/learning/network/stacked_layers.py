@@ -77,7 +77,8 @@ def convolution(name: str, layer: nn.Conv2d) -> Layer:
     multiplied = _multiplied_convolution(name, layer, layer.padding)
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        # For a grouped convolution on a GPU, cuDNN launches at least one kernel per group.
+        # On a GPU, cuDNN launches at least one kernel for each group of a grouped convolution, so a
+        # matrix product is preferred there.
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         multiplies = h.device.type != "cpu" and copies <= MOST_COPIES
         return (multiplied if multiplies else grouped)(h, run)
@@ -92,7 +93,7 @@ def _multiplied_convolution(name: str, layer: nn.Conv2d, padding: tuple[int, ...
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         h = functional.pad(h, (beside, beside, above, above))
-        # A kernel copies the windows fastest if the pixels of a channel are contiguous.
+        # Copying the windows is fastest if the pixels of a channel are contiguous in memory.
         h = _by_model(h, run.k).permute(1, 2, 0, 3, 4).contiguous()
         windows = h.unfold(3, high, down).unfold(4, wide, right).permute(0, 1, 5, 6, 2, 3, 4)
         windows_KPN = windows.flatten(4).flatten(1, 3)
@@ -138,8 +139,8 @@ def pooling(layer: nn.Module) -> Layer:
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         # A convolution that runs as a matrix product stores the samples of a channel one after
-        # another. Torch would copy these activations, and their gradients, to pool them in the
-        # order (B, K·C, H, W).
+        # another. In the order (B, K·C, H, W), torch would copy these activations and their
+        # gradients. Therefore, the activations are pooled in the order in which they are stored.
         by_channel = h.transpose(0, 1)
         swapped = by_channel.is_contiguous() and not h.is_contiguous()
         pooled: Tensor = layer(by_channel if swapped else h)
@@ -192,7 +193,7 @@ def batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
         # `g` is (B, K, C, H, W) or (K, B, C). The averages are over the dimensions in `over`.
-        # A tensor (K, C) that is viewed in the form `shape` can be broadcast to the shape of `g`.
+        # Tensors (K, C) are viewed in the form `shape`, so that they broadcast to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)

@@ -36,8 +36,8 @@ def spec_of(module: nn.Module) -> ModelSpec:
 def statistics(module: nn.Module) -> dict[str, Tensor]:
     """The running means and variances of a module's batch normalization, keyed by tensor name.
 
-    The tensors of a layer that the module uses several times are listed once, under the layer's
-    first name; `named_parameters` does the same with parameters.
+    If the module uses a layer several times, the layer's tensors are listed once, under the layer's
+    first name. `named_parameters` does the same with parameters.
     """
     tensors: dict[str, Tensor] = {}
     known = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -65,7 +65,7 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
 
 
 def sources(module: nn.Module) -> dict[str, str]:
-    """Maps the name of every layer's tensor to the tensor's name in `spec_of`.
+    """Maps the name of each tensor of each layer to the tensor's name in `spec_of`.
 
     Running statistics are named without their first character `~`. If several layers share a
     tensor, `spec_of` uses the name that the tensor has in the first of these layers. A layer that
@@ -137,10 +137,10 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def outline(experiment: Experiment) -> nn.Module:
-    """The experiment's model, without values if it is one of Rampart's own models.
+    """The experiment's model; if it is one of Rampart's own models, its tensors have no values.
 
-    Without values, even a large model needs no memory. A user's model is built with values, because
-    its code may need them.
+    Tensors without values need no memory, even if the model is large. A user's model is built with
+    values, because its code may need them.
     """
     member = models.parse(experiment.network)
     if member.package or member.name == "module":

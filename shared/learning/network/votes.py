@@ -50,8 +50,8 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
         voters: models (D,) of disjoint groups of clients.
     Returns:
         `test_samples`: all test samples. `correct_vote`: the samples that the vote classifies
-        correctly. `certified_01`, `certified_02` and so on: the correctly classified samples whose
-        class cannot be changed by m = 1, 2, ... hostile clients (see
+        correctly. `certified_01`, `certified_02` and so on: the samples that stay correctly
+        classified whatever m = 1, 2, ... hostile clients do (see
         `rampart_fl.shared.robust.certificates.radii`). The largest m is half the number of voters,
         rounded down, but at most `MOST`. If the experiment has a trigger, there are two more
         counts. `triggered_samples`: the samples of all classes except the target, each with the

@@ -174,9 +174,9 @@ class Batches:
     ) -> "Batches":
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
-        Under differential privacy, the number of epochs determines only the number of steps. Every
-        step takes each of a client's n samples with probability b/n, where b is the batch size or
-        n, whichever is smaller. Each sample that is taken has the weight 1/b. These draws use the
+        Under differential privacy, the number of epochs determines only the number of steps. In
+        every step, each of a client's n samples is drawn with probability b/n. Here, b is the
+        smaller of the batch size and n. Each drawn sample has the weight 1/b. These draws use the
         secret seed if there is one.
 
         A fraction `held_out` of a client's samples is in no batch; the held-out samples are the

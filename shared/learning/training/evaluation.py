@@ -23,9 +23,9 @@ EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
 """A forward pass has at least this many samples per client, if they fit. For fewer samples,
-libraries use other matrix kernels, whose results differ in the last bits. If the tensor also holds
-clients with more samples, a pass rounds the number of samples per client up to a multiple of
-`TILE`."""
+libraries use other matrix kernels, and the results differ in the last bits. If the tensor also
+holds clients with more samples than the clients of a pass, the pass rounds its number of samples
+per client up to a multiple of `TILE`."""
 
 
 def evaluate(
@@ -94,9 +94,9 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding.
 
-    A pass takes as many samples of one client as fit. It takes several clients only if all of their
-    samples fit. A pass takes no more padding than its largest client needs, rounded up to a
-    multiple of `TILE`.
+    A pass takes as many samples of one client as fit. A pass takes several clients only if all
+    samples of these clients fit. A pass has at most as many samples per client as its largest
+    client needs, rounded up to a multiple of `TILE`.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

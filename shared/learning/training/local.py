@@ -143,19 +143,18 @@ class LocalResult:
         update_D: the trained model minus the received model, plus output noise if there is any.
         personal: the client's personal state after the round.
         metrics: numbers by name. `train_samples`, `test_samples`: sample counts.
-            `correct_customized`: the number of test samples that the model before training
-            classifies correctly; this model is the received model, unless the personalizer has
-            changed it. `correct_local`, `correct_personalized`: the same numbers for the trained
-            model and for the client's own model, if there is one. `error_customized`, ...: in an
-            estimation task, squared errors summed over the test samples, instead of numbers of
-            correct samples. `loss_before`, `loss_after`: mean loss of the model before training,
-            and of the trained model, on the training samples. `triggered_samples`: if there is a
-            trigger, the number of test samples whose class is not the target class.
-            `fooled_customized`, ...: the number of these samples that the model assigns to the
-            target class after the trigger is added. `epsilon`: under differential privacy, the ε
-            spent so far. Some objective terms add entries that they measure on the trained model,
-            such as `jacobian_norm`. Some personalizers add entries that they compute before
-            training, such as `weight_00`.
+            `correct_customized`: the number of test samples that the model classifies correctly
+            before training. This model is the received model, unless the personalizer has changed
+            it. `correct_local`: the same number for the trained model. `correct_personalized`: the
+            same number for the client's own model, if there is one. `error_customized`, ...: in an
+            estimation task, these sums of squared errors over the test samples replace the numbers
+            of correct samples. `loss_before`, `loss_after`: mean loss on the training samples,
+            before and after training. `triggered_samples`: if there is a trigger, the number of
+            test samples whose class is not the target class. `fooled_customized`, ...: the number
+            of these samples that the model assigns to the target class after the trigger is added.
+            `epsilon`: under differential privacy, the ε spent so far. Some objective terms add
+            entries that they measure on the trained model, such as `jacobian_norm`. Some
+            personalizers add entries that they compute before training, such as `weight_00`.
     """
 
     update_D: Tensor

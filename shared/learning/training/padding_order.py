@@ -1,9 +1,9 @@
 """The order of the clients in a group: clients with more steps come first; finished clients leave.
 
-The last bits of a matrix product depend on how its first factor is aligned to 16 bytes. Therefore,
-the last bits of a model's result depend on the model's position in the tensor of all models. To
-keep every result unchanged, clients move only by multiples of `unit` places, and the number of
-clients that leave is a multiple of `unit`.
+The last bits of a matrix product depend on the memory address of its first factor, modulo 16 bytes.
+Therefore, the last bits of a model's result depend on the model's position in the tensor of all
+models. Two restrictions keep every result unchanged. Clients move only by multiples of `unit`
+places. The number of clients that leave is a multiple of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -15,12 +15,13 @@ from math import gcd
 ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""Smallest number of clients to which a group shrinks. A group does not shrink to one client: for a
-single model, libraries use other matrix kernels, whose results differ in the last bits."""
+"""Smallest number of clients to which a group shrinks. A group does not shrink to one client. For a
+single model, libraries use other matrix kernels, and the results of these kernels differ in the
+last bits."""
 
 
 def unit(dim: int) -> int:
-    """Smallest number of places that a model of D parameters can move without losing alignment.
+    """Smallest number of places by which a model of D parameters can move and stay aligned.
 
     >>> unit(8), unit(6), unit(7)
     (1, 2, 4)

@@ -1,16 +1,16 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
-In each step, a client's batch contains each of the client's n samples with probability q = b/n
-(Poisson sampling), where b is the batch size. The step clips each sample's gradient to the norm C.
+In each step, each of a client's n samples is in the client's batch with probability q = b/n
+(Poisson sampling). Here, b is the batch size. The step clips each sample's gradient to the norm C.
 It then adds Gaussian noise of standard deviation σ C to the sum of the clipped gradients (DP-SGD).
 After T steps, a client's uploads satisfy (ε, δ)-differential privacy with respect to the client's
 samples. Opacus' accountant computes ε.
 
-The privacy guarantee covers only the uploaded updates. It does not cover the sample counts and
-losses that a client reports without noise. Personal models are trained without noise, because they
-never leave their clients. An agent draws its noise from its own secret seeds. A simulation draws
-the noise from the experiment's seed. The experiment's seed is not secret, so the noise in a
-simulation does not protect privacy.
+The privacy guarantee covers only the uploaded updates. Clients report sample counts and losses
+without noise, so the guarantee does not cover these numbers. Personal models are trained without
+noise, because they never leave their clients. An agent draws its noise from its own secret seeds. A
+simulation draws the noise from the experiment's seed. The experiment's seed is not secret, so the
+noise in a simulation does not protect privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -71,15 +71,15 @@ def require_accountable(
     """Refuses experiments whose privacy loss cannot be computed on any machine.
 
     Raises:
-        ConfigurationError: the module normalizes over the batch, or noised gradients are not the
-            only way in which the personalizer's uploads depend on samples.
+        ConfigurationError: the module normalizes over the batch, or samples affect the
+            personalizer's uploads in other ways than through noised gradients.
     """
     if privacy is None:
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: "
-            "noised gradients are not the only way in which its uploads depend on samples"
+            "samples also affect its uploads in other ways than through noised gradients"
         )
     if any(isinstance(layer, BATCH_NORMS) for layer in module.modules()):
         raise ConfigurationError(
@@ -136,7 +136,7 @@ def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "ND
 
 @dataclass(frozen=True, eq=False)
 class PrivateTask(LocalTask):
-    """A task that clips per-sample gradients and adds noise, for the models that clients upload.
+    """A task that clips each sample's gradient and adds noise, but only for uploaded models.
 
     g = 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)). For sample k, g_k is the gradient of the
     loss plus all objective terms that read samples. The gradients of objective terms that read no

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Scores = Callable[[Tensor, Tensor], Tensor]
-"""A function from outputs (K, B, C) and class numbers (K, B) to one number per sample (K, B)."""
+"""Computes one number per sample (K, B) from outputs (K, B, C) and class numbers (K, B)."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The steps of a round: many clients train at once, each on its own sequence of mini-batches.
 
-If there are more clients than one pass should train (`Stacked.trained_at_once`), they are split
-into groups. The groups train one after the other, each from its first batch to its last batch. The
-tensors of a group therefore stay in cache, and a group with few steps does not wait for a group
-with more steps. Clients that have taken all their steps leave their group (see `padding_order`).
+One pass should train at most a certain number of clients (`Stacked.trained_at_once`). If there are
+more clients, the clients are split into groups. The groups train one after the other, each from its
+first batch to its last batch. The tensors of a group therefore stay in cache, and a group with few
+steps does not wait for a group with more steps. Clients that have taken all their steps leave their
+group (see `padding_order`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -70,8 +71,8 @@ def take_steps(
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
     """The rows of the clients whose places are in `some`.
 
-    The rows have the memory alignment that they would have in a copy of all rows, because alignment
-    affects the last bits of the result (see `padding_order`).
+    Memory alignment affects the last bits of the result (see `padding_order`). The rows are
+    therefore aligned as they would be in a copy of all rows.
     """
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
@@ -80,11 +81,11 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 def _apart(learner: Learner, clients: int) -> int:
     """The unit of `padding_order`, which moves clients only by multiples of this number of places.
 
-    With differential privacy, or with a term that reads samples, a step may split every batch, so
-    that the per-sample gradients fit in cache. How batches are split depends on the number of
-    clients, and affects the last bits of the trained models. In these two cases, the result is
-    therefore the number of clients K: no client moves to another place or leaves its group before
-    the last step.
+    In two cases, a step may split every batch, so that the per-sample gradients fit in cache: with
+    differential privacy, and with a term that reads samples. How batches are split depends on the
+    number of clients, and affects the last bits of the trained models. In these two cases, the
+    function therefore returns the number of clients K. With this unit, every client keeps its
+    place, and stays in its group until the last step.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)

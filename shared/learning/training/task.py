@@ -21,8 +21,8 @@ from rampart_fl.shared.learning.training.scoring import Scoring
 from rampart_fl.shared.rounding import ceil_div
 
 SMALLEST_RATE = 1e-20
-"""With smaller learning rates, running statistics do not move, because (s - s') / η may overflow in
-float32."""
+"""Smaller learning rates leave running statistics unchanged, because the change of a statistic,
+divided by the learning rate, may overflow in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +175,10 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the P models, None or a tensor (K, C) that is added to the model's
             logits (K, B, C).
-        clients: number of clients on which the number of passes depends; None means K.
+        clients: number of clients that decides between one pass and several passes; None means K.
             The caller gives the same number in every step, even after some clients have finished
-            their steps. Otherwise the choice could change, and with it the last bits of the result.
+            their steps. Otherwise, the decision could change between steps, which would change the
+            last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

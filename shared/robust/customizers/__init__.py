@@ -36,16 +36,16 @@ class Customization:
             client's id, or contains a colon.
         assignment: for each client id, the names of the client's models. The client trains from the
             model with the first name. All other names belong to additional models that the client
-            gets. `GLOBAL` is the name of the global model. A client that has neither an assignment
-            nor a group gets the global model. If the customizer asks for probes, this client
-            instead gets a model that depends on its answer to a probe.
+            gets. `GLOBAL` is the name of the global model. Some clients have neither an assignment
+            nor a group. Such a client gets the global model if the customizer asks for no probes.
+            Otherwise, the client gets a model that depends on its answer to a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
-        voters: names of models that every client gets when the federation ends, to predict by
-            majority vote.
-        challenged: for each challenged client, the name of its challenged model, that is, its own
-            model with a random change added. The client trains from the challenged model instead
-            of its own model. When the federation ends, the client gets its own model.
+        voters: names of the models that vote on predictions. Every client gets these models when
+            the federation ends.
+        challenged: for each challenged client, the name of its challenged model. A challenged model
+            is the client's own model plus a random change. The client trains from the challenged
+            model instead of its own model. When the federation ends, the client gets its own model.
     """
 
     models: Models | None = None
@@ -73,7 +73,7 @@ class Customizer(Stage):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Replaces a new customizer's methods with methods whose errors name the customizer."""
+        """Wraps the methods of a new subclass, so that their errors name the customizer."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
             owner = next(base for base in cls.__mro__ if name in vars(base))
@@ -163,7 +163,7 @@ class Customizer(Stage):
 
 
 def _named(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A customizer's method whose errors name the customizer, and whose result is checked."""
+    """Wraps a customizer's method: errors then name the customizer, and the result is checked."""
 
     @wraps(method)
     def call(self: Customizer, *args: Any, **options: Any) -> Any:
@@ -187,7 +187,7 @@ def _named(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _customizes(result: object) -> bool:
-    """Whether a value has the type of the results of `Customizer.apply`."""
+    """Whether a value has the type that `Customizer.apply` must return."""
     match result:
         case (Customization(), State()):
             return True

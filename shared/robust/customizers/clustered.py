@@ -94,7 +94,7 @@ class Clustered(GroupedCustomizer):
 
 
 def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """For each new cluster, the number of the old cluster whose name the new cluster takes.
+    """For each new cluster, the number of the old cluster that gives the new cluster its name.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties go to the new cluster with the lower number, then to the old cluster with the lower

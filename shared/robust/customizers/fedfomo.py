@@ -1,4 +1,4 @@
-"""FedFomo: each client is offered random models, and the models that lowered its loss most.
+"""FedFomo: offers each client random models, and the models that lowered the client's loss most.
 
 Legend: N known clients, M rows of the round, P places in an offer. In the formulas of `FedFomo`, M
 is the number of models in an offer.
@@ -33,8 +33,9 @@ class FedFomo(Customizer):
     difference from the global model. In a client's first round, its own model is the first global
     model of the run, even if the client joins later.
 
-    The state holds a number for each pair of the N clients that have ever sent an accepted row and
-    are not evicted. If an operator reinstates an evicted client, its affinities start at 0 again.
+    The state holds a number for each pair of N clients. These are the clients that have ever sent
+    an accepted row and are not evicted. If an operator reinstates an evicted client, its affinities
+    start at 0 again.
     """
 
     paper = (

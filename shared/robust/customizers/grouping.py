@@ -132,5 +132,6 @@ def members(rows: Rows, group: Collection[str]) -> Rows:
     """The rows of the clients in `group`; the field `dropped` also keeps only these clients."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The pool statistics of `rows` may depend on the rows of other groups, so they are not kept.
+    # The pool statistics of `rows` are not kept, because they may depend on the rows of other
+    # groups.
     return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

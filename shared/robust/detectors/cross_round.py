@@ -31,8 +31,8 @@ class CrossRound(Detector):
     cosine is above `upper`, the client repeats its update, as lazy and replaying clients do. A
     client's update is accepted if no earlier update of this client was accepted. A row whose
     metadata "fresh" is 0 is accepted, too: it repeats an update that was judged in an earlier
-    round. For each client, the detector remembers only the previous accepted update, so it never
-    compares an update with a rejected one. A zero update has cosine -1.
+    round. For each client, the detector remembers only the latest accepted update. Therefore, it
+    never compares an update with a rejected update. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

@@ -1,4 +1,4 @@
-"""FedREDefense: an update that no training could have caused is an attack.
+"""FedREDefense: treats an update as an attack if no training could have caused the update.
 
 Legend: M rows, K clients whose reconstructions run at once, B synthetic samples, D parameters.
 """
@@ -34,8 +34,8 @@ class FedREDefense(Detector):
     not random noise of the same dimension. The error is about 1 if the update is noise, and exactly
     1 if the update is zero. The detector assumes that clients train the whole global model w.
     Rampart therefore refuses experiments in which clients start from other models or upload only a
-    part of the model. With `steps` steps of gradient descent, it may be impossible to reach the
-    norm of an honest update. Larger steps can reach such a norm. If a search fails, the detector
+    part of the model. If an honest update has a large norm, `steps` steps of gradient descent may
+    be too short to reach this norm. Larger steps can reach it. If a search fails, the detector
     therefore repeats the search with larger step sizes (`larger`). The detector keeps each client's
     synthetic samples, and the client's next search starts from these samples.
 

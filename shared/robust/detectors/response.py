@@ -55,7 +55,7 @@ class ResponseDetector(ResponseOptions):
     makes <Δu, Δw> positive. The detector compares a client's updates with the client's earlier
     updates, so it does not penalize clients for having unusual data.
 
-    The detector computes two kinds of Δw and Δu: relative to the client's previous round, and
+    The detector computes Δw and Δu in two ways: relative to the client's previous round, and
     relative to moving averages over the client's earlier rounds (`memories`). If the model moves
     little per round, differences from averages are more informative. The model is further from its
     average than from its previous state, and an average of uploads has less noise than one upload.
@@ -65,8 +65,8 @@ class ResponseDetector(ResponseOptions):
     response is turned: the correlation of -Δu and Δw is below `turned`, and also too low to occur
     by chance between two random directions. Early in training, the loss may have negative
     curvature, and honest responses may then be turned, too. Turned responses therefore count only
-    in rounds in which the clients' median correlation is at least `informative`. The response of an
-    upload that answers a challenge (see below) is turned if the answer's rank is low. Second, the
+    in rounds in which the clients' median correlation is at least `informative`. If an upload
+    answers a challenge (see below), its response is turned if the answer's rank is low. Second, the
     client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`, and
     the norm of its upload is above `stretched` times the typical norm (`typical`). Third, the
     upload is too long: its norm is above a limit (`long`, `spread`), and training with far more
@@ -77,27 +77,27 @@ class ResponseDetector(ResponseOptions):
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
-    objection exceeds a bound. The bound is `tolerated` if the round's responses are informative or
-    the client answers a challenge, and `tolerated_long` in all other cases. If a bet expects a
-    share q of objections, each objection multiplies the bet's wealth by q / bound. With the option
-    `challenges`, suspicion alone evicts no client. The reason is that negative curvature of the
-    loss can cause objections to honest clients, perhaps in many rounds.
+    objection exceeds a bound. For a client with a response, the bound is `tolerated` if the round's
+    responses are informative or the client answers a challenge. In all other cases, it is
+    `tolerated_long`. If a bet expects a share q of objections, each objection multiplies the bet's
+    wealth by q / bound. With the option `challenges`, suspicion alone evicts no client, because
+    negative curvature of the loss can cause objections to honest clients, perhaps in many rounds.
 
     A suspect is a client whose suspicion or evidence (defined below) is above ln 20. The detector
     challenges suspects (`challenges`): it adds a random change δ to a suspect's starting model. The
     suspect's answer is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to
-    averages of its earlier uploads. It is ranked among the values for `decoys` instead of δ: random
-    changes that are sent to nobody. Evidence is the logarithm of an e-process over the rounds in
-    which the client started from a challenged model. In these rounds, the detector bets on low
-    ranks, and on uploads that are too long or that overshoot. The detector makes two assumptions
-    about each round, given all earlier rounds. First, honest training does not make low ranks more
-    likely than chance does. If an upload does not depend on δ, all ranks are equally likely. If an
-    upload undoes part of δ, its rank tends to be higher. Second, the probability that an honest
-    client's upload is too long or overshoots is at most `tolerated`. Training with far more data
-    makes the norms of uploads large, but also undoes δ. An upload therefore never counts as too
-    long if its rank is in the highest fraction `tolerated` and it undoes at most `overshoot` times
-    δ. Under these assumptions, the probability that any honest client is ever evicted is below
-    `level`, for any number of rounds and whichever clients join.
+    averages of its earlier uploads. The answer is ranked among the values of this formula for
+    `decoys` other random changes, which nobody receives. Evidence is the logarithm of an e-process
+    over the rounds in which the client started from a challenged model. In these rounds, the
+    detector bets on low ranks, and on uploads that are too long or that overshoot. The detector
+    makes two assumptions about each round, given all earlier rounds. First, honest training does
+    not make low ranks more likely than chance does. If an upload does not depend on δ, all ranks
+    are equally likely. If an upload undoes part of δ, its rank tends to be higher. Second, the
+    probability that an honest client's upload is too long or overshoots is at most `tolerated`.
+    Training with far more data makes the norms of uploads large, but also undoes δ. An upload
+    therefore never counts as too long if its rank is in the highest fraction `tolerated` and it
+    undoes at most `overshoot` times δ. Under these assumptions, the probability that any honest
+    client is ever evicted is below `level`, for any number of rounds and whichever clients join.
 
     The detector rejects an upload whose norm is above the limit, even if there is no objection to
     the upload. In two cases, the limit is five times as high. First case: the client is not

@@ -60,8 +60,7 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Upper bound on the probability that an upload which ignores its challenge gets this rank
-        or a lower one."""
+        """Upper bound on the probability of at most this rank if a client ignores its challenge."""
         return self.rank / self.count
 
     @property

@@ -49,8 +49,8 @@ class Bet:
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and θ =
         Φ^-1(q) - Φ^-1(p), so low ranks win. Here, r is `rank`, the mean is taken over all ranks s,
         and Φ is the standard normal distribution function. Suppose that answers are normally
-        distributed, and that the client's answer is shifted down by θ standard deviations. The
-        client's answer is then among the lowest fraction p of the answers with probability q. If
+        distributed, and that the client's answer is shifted down by θ standard deviations. Then,
+        with probability q, the client's answer is among the lowest fraction p of the answers. If
         all ranks are equally likely, the expected gain is 1. If higher ranks are more likely, the
         expected gain is less than 1.
 

@@ -271,8 +271,8 @@ def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
 
     `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
     (S, J, K) contains the decoys of each round, which all clients share. For each client and round,
-    the tensor `due` (clients, S, 2, K) contains the sketches of the challenged model and of the
-    challenge, or zeros if there is no challenge.
+    the tensor `due` (clients, S, 2, K) contains two sketches: first of the challenged model, then
+    of the challenge. Both are zero if there is no challenge.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -73,8 +73,8 @@ class Upload:
         times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
         responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
-        passive: whether the detector challenges no clients; if so, it bets on every upload, even on
-            the upload of a suspect.
+        passive: True if the detector challenges no clients. It then bets on every upload, even on
+            the uploads of suspects.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from a challenged model.
     """
@@ -227,13 +227,13 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
 
 
 def is_informative(correlations: Iterable[float | None], least: float) -> bool:
-    """Whether turned responses count, that is, the median correlation is at least `least`."""
+    """Whether turned responses count: they count if the median correlation is at least `least`."""
     given = [one for one in correlations if one is not None]
     return bool(given) and median(given) >= least
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """Each upload's median cosine with the other uploads in `followed`; 0 without such uploads.
+    """Each upload's median cosine with the other uploads in `followed`; 0 if there are no others.
 
     A minority of the other clients cannot control the median.
 

@@ -17,11 +17,12 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
 
     tolerated: float = Field(default=0.15, gt=0, lt=1)
     """Assumed bound on the probability that the detector objects to an honest client in a round.
-    The bound `tolerated` applies if the client has a response and one of two conditions holds: the
-    round's responses are informative (see `informative`), or the client answers a challenge."""
+    The bound `tolerated` applies only to clients that have a response. In addition, the round's
+    responses must be informative (see `informative`), or the client must answer a challenge."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """The bound that applies if `tolerated` does not, for example in a client's first round. If the
-    bound `tolerated_long` applies, the detector does not object to turned responses."""
+    """The bound that applies if the bound `tolerated` does not apply, for example in a client's
+    first round. If the bound `tolerated_long` applies, the detector does not object to turned
+    responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
     separate bet on each expected share. A bet on a high share quickly detects an attacker that
@@ -58,13 +59,13 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     of the logarithms of the clients' largest norms."""
     challenges: bool = True
     """Whether suspects are challenged. If suspects are not challenged, the detector uses suspicion
-    as evidence, and may request the eviction of honest clients whose loss has negative curvature.
-    In the mode `observe`, the detector challenges no client."""
+    as evidence. It may then request the eviction of an honest client if the client's loss has
+    negative curvature. In the mode `observe`, the detector challenges no client."""
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)
-    """Number of decoys with which each answer to a challenge is compared. A decoy is drawn like a
-    challenge, but sent to nobody."""
+    """Number of decoys. Each answer to a challenge is compared with the answers to the decoys. A
+    decoy is drawn like a challenge, but sent to nobody."""
 
     @model_validator(mode="after")
     def _decoys_can_show_an_objection(self) -> Self:

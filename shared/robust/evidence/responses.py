@@ -14,8 +14,8 @@ norm."""
 
 
 STIFF = 0.01
-"""An upload reacts to a movement of its starting model only if the upload also changes enough: the
-norm of its change must be at least this multiple of the norm of the movement."""
+"""An upload reacts to a movement of its starting model only if the upload also changes enough. The
+norm of the upload's change must be at least this multiple of the norm of the movement."""
 
 
 PULLS = 0.3

@@ -61,7 +61,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as text, which the reasons of verdicts contain."""
+        """The level as text, for the reasons of verdicts."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(
@@ -97,7 +97,7 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """Bets on low ranks of a client's answers in one more round; returns the wealth afterwards.
+        """The wealth of the bets on low ranks of a client's answers after one more round.
 
         Args:
             wealth, rounds, limit: as for `_settled`.

@@ -34,15 +34,16 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    The training of some clients diverges after every challenge above a certain norm. Because of
-    this wait, at most one in seven uploads of such a client is too long in the long run.
+    For some clients, training diverges after every challenge above a certain norm. Because of the
+    wait of `CALM` uploads, at most one in seven uploads of such a client is too long in the long
+    run.
 
     Args:
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.
         calm: number of uploads between the latest upload that was too long and this upload.
         clear: whether the client's answer to its challenge is clear.
-        far: whether the norm of this upload was above the limit, and above the norms of all uploads
-            of the client that did not start from a challenged model.
+        far: whether the norm of this upload exceeded two numbers: the limit, and the largest norm
+            of the client's uploads that did not start from a challenged model.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)
     (4.0, 7)
@@ -96,7 +97,7 @@ def challenge(
         rows: the rows of the accepted clients; the challenges combine these rows.
         customization: which client gets which model.
         global_D: the next global model.
-        name: the detector's name, which is part of the name of each of its random draws.
+        name: the detector's name, which the names of its random draws contain.
         context: the current round and the seed.
         strength: norm of a first challenge, as a multiple of the median norm of the clients' latest
             uploads without a challenge.

@@ -45,15 +45,17 @@ def geometry(rows: View) -> Geometry:
 
     The geometry of the pool's rows is measured only once. If each row of the view is a weighted
     mean of the pool's rows, the view's geometry is computed from the geometry of the pool's rows. A
-    view that scales rows is measured separately. Otherwise, the distances of a huge row that the
-    view scales down would consist of the rounding errors of its unscaled inner products.
+    view that scales rows is measured separately, because it may scale down a huge row. Distances
+    that were computed from the unscaled inner products of this row would consist of rounding
+    errors.
     """
     if rows.mix_MK is None:
         return _pool(rows)
     if bool(((rows.mix_MK.sum(dim=1) - 1).abs() > 1e-12).any()):
         return _measure(rows)
     gram_KK, by_MK = _pool(unmixed(rows)).gram_MM, rows.mix_MK
-    # A row at an infinite distance must not affect a mix in which its coefficient is 0.
+    # A row at an infinite distance must not affect a mixed row if its coefficient in the mixed row
+    # is 0.
     known_K = gram_KK.diagonal().isfinite()
     gram_MM = by_MK[:, known_K] @ gram_KK[known_K][:, known_K] @ by_MK[:, known_K].T
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)

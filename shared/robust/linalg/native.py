@@ -4,10 +4,10 @@ A container image contains kernels for several processor levels (`prebuild`), so
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
 them.
 
-`RAMPART_KERNELS` selects the kernels. The value `auto` (the default) selects compiled kernels if
-they exist or can be compiled, and torch otherwise. With `native`, an error is raised if compiled
-kernels are not available. The value `torch` always selects torch. `backend()` says which kernels
-are in use and why.
+`RAMPART_KERNELS` selects the kernels. With `auto` (the default), Rampart loads or compiles the
+kernels; if this fails, it uses torch. With `native`, Rampart raises an error if there are no
+compiled kernels. With `torch`, Rampart always uses torch. `backend()` says which kernels are in use
+and why.
 """
 
 import ctypes
@@ -80,8 +80,8 @@ class Kernels:
             rows: the contiguous rows to read.
             width: number of columns.
             arguments: the kernel's further arguments.
-            sums: number of sums that the kernel computes. If this number is 0, because there are no
-                rows, the kernel does not run.
+            sums: number of sums that the kernel computes. If this number is 0 (there are no rows),
+                the kernel does not run.
         Raises:
             MemoryError: the kernel could not allocate its buffers.
         """

@@ -33,20 +33,21 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the values with the given ranks to the wires with the same numbers.
+    """Comparators that bring the values with the wanted ranks to wires `first`, ..., `last - 1`.
 
-    The ranks are `first`, ..., `last - 1`; the smallest value has rank 0.
+    The wanted ranks have the same numbers: `first`, ..., `last - 1`. The smallest value has rank 0.
 
     Args:
-        ordered: whether the moved values must be in ascending order on the wires; if not, any order
-            is allowed.
+        ordered: whether the values on these wires must be in ascending order; if not, any order is
+            allowed.
 
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. For each wire, `state` says what later comparators need on this wire:
-    # no value (`unread`), a value with any of the wanted ranks (`member`), or the value with one
-    # specific rank (`rank`).
+    # The loop goes through the comparators backwards. For each wire, `state` says which value later
+    # comparators need on this wire. In the state `unread`, they need no value. In the state
+    # `member`, they need any value with a wanted rank. In the state `rank`, they need the value
+    # with one specific rank.
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

@@ -37,8 +37,8 @@ SORT_BLOCK = 8192
 DEVICE_NUMBERS = 1 << 26
 """Number of values that a device other than the CPU sorts at once."""
 TIE = 4
-"""Two values of mixed rows are equally near the median if their distances from it differ by at most
-this number of rounding errors.
+"""Number of rounding errors by which two distances from the median may differ. Up to this
+difference, two values of mixed rows count as equally near the median.
 
 NNM can make rows whose values are equally near the median in every coordinate. For example, each of
 the mixed rows a, b, c and d may be the mean of a set of rows. The sets of a and b may together
@@ -97,8 +97,8 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last, tie)
     elif m < SORT_FROM:
-        # The width is the same on all ranks and divides the width of a shard. The same numbers are
-        # therefore added in the same order, however many ranks there are.
+        # The width is the same in every process, and divides the width of a shard. The same numbers
+        # are therefore added in the same order, whatever the number of processes.
         width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
             out_D[start:stop] = _through_network(chunk_MC, first, last, tie)
@@ -139,18 +139,18 @@ def _run_compiled(
 
 
 def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
+    """A mixing matrix in sparse form: a mixed row is a sum of terms (a factor times a row).
 
-    Returns three tensors. The first tensor (M + 2,) contains the index of each row's first term,
-    and ends with the number of all terms. The second tensor contains the row of each term, and the
-    third tensor the factor of each term.
+    Returns three tensors. The first tensor (M + 2,) contains the index of each row's first term;
+    its last entry is the number of all terms. The second tensor contains the row of each term, and
+    the third tensor the factor of each term.
 
     The first row of the sparse form is a base row. The other rows of the sparse form can use the
     base row as if it were row K of the pool. Each coefficient of the base row is the median of one
-    column of the mixing matrix. A row of the pool is therefore not in the base row if most mixed
-    rows leave it out. If a base row would save no terms, the returned base row is empty. If all
-    mixed rows are means of nearly the same rows of the pool, the base row reduces each mixed row to
-    a few terms.
+    column of the mixing matrix. If most mixed rows leave out a row of the pool, the base row
+    therefore leaves it out, too. If a base row would save no terms, the returned base row is empty.
+    If all mixed rows are means of nearly the same rows of the pool, the base row reduces each mixed
+    row to a few terms.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]
@@ -223,8 +223,8 @@ def _through_sort(rows: View, first: int, last: int, tie: float, out_D: Tensor) 
 def _mean(sorted_MC: Tensor, first: int, last: int, tie: float) -> Tensor:
     """Mean (C,) of the values that `first` and `last` select, as in `_by_rank`.
 
-    Two values are equally near the median if their distances from it differ by at most the share
-    `tie` of both values.
+    Let s be the sum of the absolute values of two values. The two values are equally near the
+    median if their distances from the median differ by at most s times `tie`.
     """
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0, dtype=torch.float64)

@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.linalg import native, processors
 
 
 def main() -> int:
-    """Compiles every library; fails if there is no compiler, or no level for the architecture."""
+    """Compiles every library; fails without a compiler, or if the architecture has no levels."""
     compiler = native.compiler()
     if compiler is None:
         sys.stderr.write("error: no C compiler is on the path\n")

@@ -28,7 +28,7 @@ BLOCK = 8192
 def finite_and_squared_norms(
     block_ND: Tensor, part: Part | None = None
 ) -> tuple[list[bool], Tensor]:
-    """Flags that say which rows are finite, and squared norms (N,) of all rows, from one pass.
+    """Computes in one pass which rows are finite, and the squared norms (N,) of all rows.
 
     Args:
         block_ND: the rows.
@@ -159,9 +159,9 @@ def squared_norms(rows: View) -> Tensor:
 def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
-    The vector is processed on the CPU, in blocks that fit into its cache, so the result is the same
-    on every device and for every number of ranks. For large float32 vectors on a CPU, this function
-    is about twenty times as fast as torch's own float64 norm.
+    The norm is always computed on the CPU, in blocks that fit into the CPU's cache. The result is
+    therefore the same for every device and for every number of ranks. For large float32 vectors on
+    a CPU, this function is about twenty times as fast as torch's own float64 norm.
 
     Args:
         vector_D: the vector.
@@ -182,8 +182,8 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
     shards = (squares(begin, end) for begin, end in place.own())
     if place.group is None:
         # This code adds the same numbers in the same order as `Part.total`, but does not make a
-        # tensor for each block. torch computes the root, because `math.sqrt` may differ in the last
-        # bit.
+        # tensor for each block. The root is computed by torch, because the result of `math.sqrt`
+        # may differ in the last bit.
         total = reduce(add, (reduce(add, (s for _, s in one)) for one in shards), 0.0)
         return float(torch.tensor(total, dtype=torch.float64).sqrt())
     blocks = ((start, torch.tensor(s, dtype=torch.float64)) for one in shards for start, s in one)

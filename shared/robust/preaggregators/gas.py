@@ -22,9 +22,9 @@ class GAS(PreAggregator):
 
     Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
 
-    F is the wrapped rule, and the pieces c are a random split of the coordinates. x_i,c is piece c
-    of row i, and x_.,c is piece c of all rows. To get the paper's aggregate, use `weighted_mean` as
-    the next stage.
+    F is the wrapped rule, and the pieces c are a random split of the coordinates. Here, x_i,c is
+    piece c of row i, and x_.,c is piece c of all rows. To get the paper's aggregate, use
+    `weighted_mean` as the next stage.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [90.0, 90.0]])

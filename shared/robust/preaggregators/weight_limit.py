@@ -1,4 +1,4 @@
-"""Weight limit: no row counts much more than the median row, whatever sample count is claimed.
+"""Weight limit: bounds a row's weight by a multiple of the median weight, whatever clients claim.
 
 Legend: M rows.
 """
@@ -18,11 +18,11 @@ class WeightLimit(PreAggregator):
     w_i <- min(w_i, times · median_j w_j).
 
     Rules such as `weighted_mean` weight a row by the sample count that its client claims. Hostile
-    clients can therefore dominate the result if they claim many samples. If fewer than half of the
-    clients are hostile, the median weight lies between the smallest and the largest honest weight,
-    whatever the hostile clients claim. The weight of a hostile row is then at most `times` as large
-    as the largest honest weight. If the number of rows is even, the median is the lower of the two
-    middle weights. Rows without trusted weights all keep the weight 1.
+    clients can therefore dominate the result if they claim many samples. Suppose that fewer than
+    half of the clients are hostile. Then the median weight lies between the smallest and the
+    largest honest weight, whatever the hostile clients claim. The weight of a hostile row is then
+    at most `times` as large as the largest honest weight. If the number of rows is even, the median
+    is the lower of the two middle weights. Rows without trusted weights all keep the weight 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> stages = [{"name": "weight_limit", "times": 1}, "weighted_mean"]

@@ -24,7 +24,8 @@ class DnC(Rule):
     no row passes all tests, the global model is not updated. Hostile rows can hide each other from
     the test. A row with a very large norm hides rows with smaller norms. Two opposite rows hide a
     third row that has the same norm but another direction. The rule therefore bounds the influence
-    of hostile rows only if the hostile rows are all equal to each other and c is at least 1.
+    of hostile rows only under two conditions: the hostile rows are all equal to each other, and c
+    is at least 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

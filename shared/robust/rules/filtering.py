@@ -16,11 +16,11 @@ class Filtering(QuasiGradientRule):
 
     While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
-    The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
-    rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Each step removes at
+    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the weighted mean and covariance of
+    the rows. With the top eigenvector v of Cov_q, g_i = (vᵀ(x_i - μ_q))². Each step removes at
     least one row. If `limited` is true (the default), all steps together remove at most 2f rows.
-    The steps stop early if the next step would remove all rows or exceed the limit of 2f removed
-    rows. If the steps stop early, the report says that the weights have not converged.
+    The steps stop early if the next step would remove all rows, or would exceed the limit of 2f. If
+    the steps stop early, the report says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

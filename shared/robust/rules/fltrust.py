@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Mean of rows, scaled to the server update's norm, weighted by similarity to this update.
+    """Scales rows to the server update's norm; averages them, weighted by similarity to it.
 
     sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)). Here, u is the server's
     own update, `context.server_update_D`. If no row has T > 0, the global model is not updated. The
@@ -39,8 +39,8 @@ class FLTrust(Rule):
         length = linalg.norm(server_D, rows.part)
         # A zero row has trust 0; its norm is clamped only to avoid a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
-        # A row whose norm is too small to be scaled to |u| in the row's number format also gets no
-        # trust.
+        # A row also gets no trust if its norm is so small that |u| / |x_i| overflows in the rows'
+        # number format.
         trust_M[scales_M > torch.finfo(rows.block_ND.dtype).max] = 0.0
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0

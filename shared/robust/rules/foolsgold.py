@@ -14,16 +14,16 @@ from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.state_memory import carry_over_rows, remembered, remembered_rows
 
 RESOLVED = 1e-6
-"""Histories whose cosine differs from 1 by less than `RESOLVED` are treated as equal, so that
-rounding errors do not separate clones."""
+"""Two histories are treated as equal if their cosine is above 1 - `RESOLVED`. Without this
+tolerance, rounding errors would separate clones."""
 
 
 @rules.register("foolsgold")
 class FoolsGold(Rule):
     """Weighted mean with low weights for clients whose summed updates are aligned.
 
-    The result is sum_i α_i x_i, with a low α_i if client i's summed updates H_i point in the same
-    direction as the summed updates of another client.
+    The result is sum_i α_i x_i. Let H_i be the sum of all updates of client i. The weight α_i is
+    low if H_i points in the same direction as the sum H_j of another client j.
 
     cs_ij = cos(H_i, H_j) for i ≠ j, cs_ii = 0, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is
     multiplied by v_i / v_j (pardoning). After pardoning, α_i = 1 - max_j cs_ij, clipped to [0, 1]
@@ -79,7 +79,7 @@ class FoolsGold(Rule):
 def _remember(rows: Rows, state: State) -> State:
     """Adds this round's updates to the history, which has one row per client ever seen."""
     block, at = carry_over_rows(state, "history", rows, rows.ids)
-    # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
+    # If a coordinate of the sum would overflow, it is clamped to the dtype's largest finite number.
     largest, fresh = torch.finfo(block.tensor.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(rows.width(4 * CHUNK)):
         for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):

@@ -85,7 +85,7 @@ class GeometricMedian(Rule):
 
 
 def _starts(squared_MM: Tensor) -> Tensor:
-    """Mask (M,) that is 1 for rows that are part of the starting mean, and 0 for other rows."""
+    """Mask (M,): 1 for the rows in the starting mean, 0 for other rows."""
     radii_M = squared_MM.sort(dim=1).values[:, len(squared_MM) // 2]
     middle = int(radii_M.argsort(stable=True)[0])
     return (squared_MM[middle] <= OUTLYING**2 * radii_M[middle]).double()

@@ -57,8 +57,8 @@ class MinimumDiameterAveraging(Rule):
     complexity = "O(n²d) and 2^f at worst"
     passes = "2"
     most: int = Field(default=500_000, ge=1)
-    """Largest number of steps in the search for the set of rows; one second is enough for about
-    20,000 steps. If the search is not finished after `most` steps, the round fails."""
+    """Largest number of steps in the search for the set of rows. About 20,000 steps take one
+    second. If the search is not finished after `most` steps, the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)
@@ -118,8 +118,8 @@ def has_vertex_cover(graph: Graph, most: int, steps: StepLimit) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # `most` vertices touch at most `most * degrees[top]` edges, so there is no cover if the graph
-    # has more edges. The number of edges is half the sum of the degrees.
+    # Together, `most` vertices touch at most `most * degrees[top]` edges. If the graph has more
+    # edges, there is no cover. The number of edges is half the sum of the degrees.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

@@ -28,8 +28,8 @@ class MoNNA(Rule):
     complexity = "O(nd)"
     passes = "2"
     pivot: str | None = None
-    """Id of the trusted client whose row is the pivot; a round without this row fails. By default,
-    the server's own update is the pivot."""
+    """Id of the trusted client that provides the pivot. A round fails if it has no row of this
+    client. By default, the server's own update is the pivot."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"server_update"}) if self.pivot is None else frozenset()

@@ -27,8 +27,8 @@ class MultiKrum(Rule):
     complexity = "O(n²d)"
     passes = "2"
     m: int | None = Field(default=None, ge=1)
-    """Number of rows that are averaged; n - f by default. Each row that is left out lowers the
-    number by one."""
+    """Number of rows that are averaged; n - f by default. If m is set, each row that is left out
+    before the aggregation lowers m by one."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = require_krum(self, rows)

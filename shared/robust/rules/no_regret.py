@@ -22,11 +22,11 @@ class NoRegret(QuasiGradientRule):
     While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
     1/((1-ε)m')}.
 
-    The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
-    rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Before the first
-    step, a row is removed if more than 2f other rows are farther from it than `radius`; m' rows
-    remain. In the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap
-    admits only uniform weights, so the result is the mean.
+    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the weighted mean and covariance of
+    the rows. With the top eigenvector v of Cov_q, g_i = (vᵀ(x_i - μ_q))². Before the first step, a
+    row is removed if more than 2f other rows are farther from it than `radius`; m' rows remain. In
+    the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap admits only
+    uniform weights, so the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -39,18 +39,19 @@ class NoRegret(QuasiGradientRule):
     complexity = "O(n²d + t n³) for t steps"
     passes = "2"
     radius: float | None = Field(default=None, gt=0)
-    """Distance beyond which a row counts as far from another row, in the units of the rows; the
-    paper uses Ω(√(d log m)). By default, the distance is the diameter of the smallest ball that is
+    """Distance above which two rows are far from each other, in the units of the rows. The paper
+    uses Ω(√(d log m)). By default, the distance is the diameter of the smallest ball that is
     centred on a row and contains n - f rows. With this default, only the f rows outside the ball
-    can be far from a row in the ball, so no row in the ball is removed. If all rows would be
-    removed, none is removed."""
+    can be far from a row in the ball. The rule therefore removes no row in the ball. If the rule
+    would remove all rows, it removes none."""
     sigma2: float | None = Field(default=None, gt=0)
     """σ², a bound on the covariance of honest rows. If `sigma2` is None, the step s is η / max g;
     rows with a negligible weight are left out of this maximum."""
     eta: float = Field(default=0.5, gt=0, lt=1)
     """η, the step size."""
     max_iterations: int = Field(default=200, ge=1)
-    """Number of steps after which the current weights are returned and reported as not converged.
+    """Largest number of steps. After this number of steps, the rule uses the current weights, and
+    reports that they have not converged.
     """
 
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:

@@ -28,9 +28,9 @@ class PerformanceAware(Rule):
     sum_i q_i softmax(q_i gap_i / μ) x_i.
 
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
-    claims. Unless `max_gap` bounds the gaps, a single row with q > 0 can determine the direction of
-    the result. The result has the same norm as r. Gaps that are not finite are set to 0. If h = 0,
-    the result is r.
+    claims. If `max_gap` is not set, a single row with q > 0 can determine the direction of the
+    result. The result has the same norm as r. Gaps that are not finite are set to 0. If h = 0, the
+    result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -13,12 +13,11 @@ class RFA(GeometricMedian):
     Four steps may be too few if many rows are hostile. Assume that f of n equally weighted rows are
     copies of one hostile row far away, and let r = f / (n - f). In the starting mean, the hostile
     rows have r times the honest rows' weight, and each step multiplies this ratio by r. After four
-    steps, the hostile rows have r⁵ times the honest rows' weight. This is 3 % of the honest rows'
-    weight if a third of the rows are hostile, but 51 % if 7 of 15 rows are hostile. The starting
-    mean leaves out rows that are more than 1,000 times as far from the middle row as most rows are.
-    At worst, the distance of the result from the honest rows' mean is therefore about 1,000·r⁵
-    times the radius of the honest rows. More `iterations` reduce the worst-case distance of the
-    result from the honest rows' mean.
+    steps, the hostile rows have r⁵ times the honest rows' weight. The factor r⁵ is 3 % if a third
+    of the rows are hostile, but 51 % if 7 of 15 rows are hostile. The starting mean leaves out rows
+    that are extremely far from the middle row: more than 1,000 times as far as most rows (see
+    `OUTLYING`). In the worst case, the result is therefore about 1,000·r⁵ times the honest rows'
+    radius away from the honest rows' mean. More `iterations` reduce this distance.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -39,16 +39,16 @@ class SDEA(Rule):
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
     P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the entropy.
-    After learning, the weights are grouped into clusters. The cluster with the lowest mean weight
-    keeps its weights, and all other rows share the rest of the weight equally. If there is only one
-    cluster, weights are uniform. FINCH, the default clustering, never puts a single row into a
-    cluster of its own, so it never isolates a single attacker. If there are at most three rows,
-    FINCH puts all of them into one cluster, so their weights are uniform. Clustering does not set
-    any weight to 0.
+    After learning, the weights are grouped into clusters. The rows of the cluster with the lowest
+    mean weight keep their weights. All other rows share the remaining weight equally. If there is
+    only one cluster, weights are uniform. FINCH, the default clustering, never puts a single row
+    into a cluster of its own, so it never isolates a single attacker. If there are at most three
+    rows, FINCH puts all of them into one cluster, so their weights are uniform. Clustering does not
+    set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
-    meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the
-    rule leaves out the row with the largest norm, and starts to learn the weights again.
+    meaningless, such as noise. If a gradient is not finite during learning, the rule leaves out the
+    row with the largest norm. It then learns the weights again from the start.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -157,9 +157,9 @@ class SDEA(Rule):
         """The loss L on a batch of public samples, and its gradient (M,) with respect to logits M.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The gradient would be the same if
-        the rule mixed the models reference + x_i instead of the updates x_i, because the reference
-        cancels in the difference.
+        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). If the rule mixed the models
+        reference + x_i instead, the gradient would be the same: the reference cancels in this
+        difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None
@@ -187,7 +187,7 @@ class SDEA(Rule):
 
 
 def cluster_weights(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """The learned weights (M,); the weights outside the worst cluster are replaced by their mean.
+    """Replaces the learned weights (M,) outside the worst cluster by the mean of these weights.
 
     The worst cluster is the cluster with the lowest mean weight; its rows keep their learned
     weights. If there is only one cluster, the weights are uniform.

@@ -57,9 +57,10 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
     """The positions of the rows in the subset with the smallest top variance, and this variance.
 
     If several subsets have the smallest variance, the lexicographically first subset is returned.
-    Variances that differ only by rounding errors count as equal (see `ties`). The eigenvalues of a
-    subset are computed only if the subset's lower bound is at most the smallest variance that was
-    found before. The search stops early at a subset whose rows are all equal.
+    Variances that differ only by rounding errors count as equal (see `ties`). For each subset, a
+    lower bound on the variance is computed first. If this bound exceeds the smallest variance so
+    far, the subset's eigenvalues are not computed. The search stops early at a subset whose rows
+    are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_variance_subset((points[:, None] - points).square(), 3)[0]
@@ -76,8 +77,8 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach + blur
-        # Rounding can lift a bound above the variance of its subset. The subset with the lowest
-        # bound is kept even then.
+        # Because of rounding, a bound can exceed the variance of its subset. The search
+        # nevertheless keeps the subset with the lowest bound.
         chance_B[lowest] = True
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)

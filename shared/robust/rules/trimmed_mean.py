@@ -27,7 +27,8 @@ class TrimmedMean(Rule):
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
     """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
     so about half of the hostile values are not cut; the FedCAP paper compares its method with this
-    variant. If b is a number, each row that is left out lowers it by one, as it lowers f."""
+    variant. If b is a number, each row that is left out before the aggregation lowers b by one, as
+    it lowers f."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)

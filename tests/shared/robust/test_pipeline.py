@@ -82,7 +82,7 @@ def test_error_about_too_few_rows_says_that_earlier_stages_reduced_them() -> Non
     lacking = "krum needs n >= 2f + 3 = 7 rows: n=6, f=2"
     with pytest.raises(TooFewRows) as error:
         aggregate(rows_ND, ["bucketing", "nnm", "krum"], f=2)
-    assert error.value.detail == f"{lacking}; the stages before it made 6 rows from 12"
+    assert error.value.detail == f"{lacking}; the earlier stages turned 12 rows into 6"
     with pytest.raises(TooFewRows) as error:
         aggregate(rows_ND[:6], ["nnm", "krum"], f=2)
     assert error.value.detail == lacking

@@ -23,7 +23,7 @@ ANYWHERE: tuple[type[RampartError], ...] = (
     refusals.TooLarge,
     refusals.UnsupportedMedia,
     refusals.InvalidRequest,
-    refusals.TooMany,  # An api process limits the requests that wait on one connection.
+    refusals.TooMany,  # Too many requests already wait on the connection.
     refusals.HeadTooLarge,
     RampartError,
     Unavailable,

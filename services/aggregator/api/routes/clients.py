@@ -174,8 +174,8 @@ async def change_token(
         client_id: the client's id.
         hash_: hash of the new token.
         expires: Unix time at which the new token expires.
-        by: the operator that requests the change; if the client requests it, the hash of the token
-            that the client presents.
+        by: who requests the change. For an operator, this is an `Attribution`. For the client
+            itself, it is the hash of the token in the client's request.
     Raises:
         NotFound: there is no such client.
         Conflict: another client uses this token.

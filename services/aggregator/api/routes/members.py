@@ -27,8 +27,9 @@ from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Membe
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
 HOUR = 3600
 ANSWERS = 20
-"""Maximum number of answers per client, run and hour. Each changed answer adds an event to the
-run's log, and nothing shortens the log before the first round ends."""
+"""Maximum number of answers per client, run and hour. The limit is needed because each changed
+answer adds an event to the run's log. Before the end of the first round, no events are deleted from
+the log."""
 UNDECIDED = (refusals.NotFound, refusals.RunNotFound, refusals.RunOver)
 """The errors of all routes on which an operator decides about a client."""
 
@@ -65,7 +66,8 @@ async def acceptance(
             "this client has answered the offer too often", round(HOUR - now % HOUR) + 1
         )
     if body.accept:
-        # A client that was away in its last run must count as online when the next run starts.
+        # If the client was away in its last run, it must count as online again before this run
+        # starts.
         await runtime.hub.store_return(client)
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
@@ -136,8 +138,8 @@ async def reinstate(
 ) -> Member:
     """Undoes an eviction or a quarantine; the client then sends a probe, as newcomers do.
 
-    After the end of the run, only an eviction can be undone: the client may then download the final
-    models.
+    After the end of the run, only an eviction can be undone. The reinstated client may then
+    download the final models.
     """
     outcome = await run.stores.evictions.reinstate(client_id, actor.because(body.reason))
     check_decided(run, client_id, outcome, "the end of a quarantine")
@@ -192,8 +194,9 @@ def check_decided(run: RunParts, client_id: str, outcome: Outcome, decision: str
     Args:
         run: the run.
         client_id: the client about which the operator decided.
-        outcome: what became of the decision.
-        decision: the decision as a noun, such as "an eviction"; part of the error for an ended run.
+        outcome: says whether the decision was carried out.
+        decision: a noun for the decision, such as "an eviction", for the text of the error if the
+            run has ended.
     """
     errors: dict[str, refusals.Refusal] = {
         "unknown": refusals.NotFound(f"no client {client_id}"),
@@ -208,7 +211,7 @@ def check_decided(run: RunParts, client_id: str, outcome: Outcome, decision: str
 
 
 async def member_after(runtime: Runtime, run: RunParts, client_id: str, outcome: Outcome) -> Member:
-    """The client's state after an operator's decision on the proposal to evict it.
+    """The client's state after an operator has confirmed or dismissed the proposal to evict it.
 
     Raises:
         NotFound: there is no such client.

@@ -17,8 +17,9 @@ watched = APIRouter(
 )
 metrics_router = APIRouter(tags=["operations"], responses=PUBLIC_PROBLEMS)
 PATIENCE = 2.0
-"""Timeout in seconds for each part of a health check. The two parts check Redis and the blobs, so
-the platform's own timeout for a health check has to be longer than twice `PATIENCE`."""
+"""Timeout in seconds for each part of a health check. A health check has two parts: it checks
+Redis, then the blobs. The platform's timeout for the whole check must therefore be longer than
+twice `PATIENCE`."""
 
 
 @asynccontextmanager

@@ -125,7 +125,7 @@ async def events(
 ) -> AsyncIterable[ServerSentEvent]:
     """Streams the run's events as server-sent events: first the kept events, then each new event.
 
-    At least the newest 1,000 events are kept, until a day after the end of the run. With the header
+    Until a day after the end of the run, at least the newest 1,000 events are kept. With the header
     `Last-Event-ID`, the stream continues after the event with this id. If no event occurs for two
     seconds, the stream sends an event `tick` without data. The stream closes when the operator's
     token is revoked or expires.
@@ -177,7 +177,7 @@ async def stop(
 
 @router.post("/mode", responses=problems(refusals.RunOver))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions for every round whose result the worker has not yet computed."""
+    """Sets the mode of evictions. Rounds that the worker has already computed keep their mode."""
     by = actor.because(body.reason)
     await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)
@@ -188,8 +188,7 @@ async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attributi
 
     Raises:
         NotStarted: the run has not started.
-        RunOver: the run has ended. The error is also raised if the run is stopping, and `status` is
-            not "stopping".
+        RunOver: the run has ended; or the run is stopping, and `status` is "running" or "paused".
     """
     return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 

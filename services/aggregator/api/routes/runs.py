@@ -35,11 +35,11 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, depende
 RUN_NUMBER = "^[0-9]{1,9}$"
 """The form of a run's number, which is the last part of its id."""
 NAMED = 3
-"""The text about missing evaluations names at most this number of clients."""
+"""If evaluations are missing, the text about them names at most this number of clients."""
 CHECKED = 100
-"""If more clients' evaluations are missing, the clients' tokens are not checked, because a check of
-thousands of tokens would delay the API's other requests. The text then also counts clients without
-a valid token."""
+"""The text counts only clients with a valid token. If more than `CHECKED` evaluations are missing,
+the text counts all these clients, because thousands of checks of tokens would delay other
+requests."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
@@ -141,7 +141,8 @@ async def number_before(runtime: Runtime, before: str, entries: list[RunInfo]) -
     """The number of a run, given its id or number as `before`; the run may have been deleted.
 
     Raises:
-        RunNotFound: no run was ever submitted with this number, or the run has another id.
+        RunNotFound: no run was ever submitted with this number, or the run with this number has
+            another id.
     """
     if not re.fullmatch(RUN_NUMBER, before):
         check_run_id(before)
@@ -253,7 +254,8 @@ async def current_info(
 
 
 async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
-    """What keeps a started run from its next round or from its end; empty if nothing does."""
+    """Why a started run waits before its next round or before its end; empty if it does not
+    wait."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
     if not held and state.phase == "evaluating":

@@ -107,8 +107,9 @@ async def gather(
             or loop.time() > until
             or not await has_missing_uploads(run, round_, kind, left_out)
         ):
-            # Redis removes a client's ticket when it stores the receipt of the client's upload. If
-            # the receipts were read before the tickets, an upload in between would be missed.
+            # Redis removes a client's ticket when it stores the receipt of the client's upload. The
+            # receipts are therefore read after the tickets: in the other order, an upload between
+            # the two reads would be missed.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
             seen = [r for r in receipts if r.client not in left_out]
             return sorted(seen, key=lambda receipt: receipt.client)

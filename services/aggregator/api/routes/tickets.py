@@ -50,7 +50,7 @@ class ResponsePreferences:
     """The client's preferences for a response, from the request's headers."""
 
     patience: float
-    """Longest time in seconds for which the aggregator lets the request wait for a new ticket."""
+    """Longest time in seconds that the request waits for a new ticket."""
     held: str | None
     """Digest of the model that the client holds ("" for none). None if the client wants the ticket
     without a model."""
@@ -81,10 +81,10 @@ PreferencesDep = Annotated[ResponsePreferences, Depends(response_preferences)]
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
-    The part for clients includes the TOML tables `data`, `model`, `training` and `personalizer`. A
-    client may send this request only if it is a member of the run, or if its labels match the run's
-    selection. If the run's first model is not initialized from the experiment's seed, the response
-    to a client also has `initial`, the digest of the first model.
+    The part for clients includes the TOML tables `data`, `model`, `training` and `personalizer`.
+    Two kinds of clients may send this request: members of the run, and clients with labels that
+    match the run's selection. If the run's first model is not initialized from the experiment's
+    seed, the response to a client also has `initial`, the digest of the first model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
@@ -135,9 +135,9 @@ async def ticket(
 ) -> Response:
     """Shows the client's ticket, which names a run and says what the client has to do now.
 
-    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. The
-    client thus learns that its run has ended even if the next run has already started. If the named
-    run does not exist any more, the response is the ticket for the current run.
+    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. If the
+    next run has already started, the client thus still learns that its own run has ended. If the
+    named run does not exist any more, the response is the ticket for the current run.
 
     A member can stop training in its run, for example because its owner has withdrawn it. The
     member then passes `away=true` until the run has ended. With such a request, the client
@@ -174,7 +174,7 @@ async def await_ticket(
     patience: float,
     news: Callable[[Ticket], bool],
 ) -> Ticket | None:
-    """Waits up to `patience` seconds for a ticket of the client for which `news` returns true.
+    """Waits up to `patience` seconds until the client has a ticket for which `news` returns true.
 
     The ticket is for the given run. If no run is given, or if the given run has no ticket for the
     client, the ticket is for the current run.
@@ -199,7 +199,7 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -> Response:
-    """The response that sends a ticket: as JSON, or in a header, with the ticket's model as body.
+    """The response with a ticket: the ticket as JSON, or its model with the ticket in a header.
 
     Args:
         runtime: the objects that all requests of the process share.
@@ -238,7 +238,7 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
 async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
     """A client's ticket for a run; None if the run does not exist or does not involve the client.
 
-    If there is no current run, callers pass None as `run`, and the result is None.
+    Callers may pass None as `run`, for example if there is no current run; the result is then None.
     """
     if run is None:
         return None

@@ -59,7 +59,7 @@ BODY = (
     refusals.NotFinite,
     refusals.InvalidClaim,
 )
-"""Refusals of requests whose body is an update. `PROBLEMS` has the refusals that any request can
+"""Refusals of an update in a request's body. `PROBLEMS` has the refusals that any request can
 get."""
 
 
@@ -124,11 +124,11 @@ async def upload(
     A 2xx response means that the bytes are durable. If a client sends the same bytes again, it gets
     the same receipt.
 
-    With `Prefer: wait=N`, the response is delayed for up to N seconds until the client has its next
-    ticket. If the client gets a ticket in time, the response is the same as that of `/v1/ticket`,
-    with the receipt added in the header `Rampart-Receipt`. With `Prefer`, a client therefore needs
-    only one request per round. If there is no ticket after N seconds, the response is the receipt.
-    Clients that need the receipt immediately omit `Prefer`.
+    With `Prefer: wait=N`, the aggregator waits up to N seconds for the client's next ticket before
+    it responds. If the client gets a ticket in time, the response is the same as that of
+    `/v1/ticket`; in addition, the header `Rampart-Receipt` contains the receipt. With `Prefer`, a
+    client therefore needs only one request per round. If there is no ticket after N seconds, the
+    response is the receipt. Clients that need the receipt immediately omit `Prefer`.
     """
     outcome = "failed"
     try:
@@ -144,7 +144,7 @@ async def upload(
     text = receipt.model_dump_json()
     if preferences.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
-        record_presence(request, runtime, known)  # Reading a large body may have taken long.
+        record_presence(request, runtime, known)  # The upload may have taken long.
         ticket = await await_ticket(
             runtime,
             known,
@@ -227,7 +227,7 @@ async def bounds_of_body(
 
 
 def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: str) -> None:
-    """Refuses an upload before its body is read, if the Redis script `ACCEPT` would refuse it."""
+    """Refuses an upload that the Redis script `ACCEPT` would refuse, before the body is read."""
     summary, held, out = standing.summary, standing.ticket, standing.barred or standing.eviction
     if summary is None:
         raise run.not_started

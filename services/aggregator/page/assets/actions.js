@@ -105,7 +105,7 @@ export const actions = {
   set_mode: (run_id, mode) => ({
     title: `Set the mode to “${mode}”`,
     label: "Set mode",
-    effect: `In every round whose result is computed from now on, run ${run_id} ${EVICTION_MODES[mode]}.`,
+    effect: `From now on, run ${run_id} ${EVICTION_MODES[mode]}. Rounds that are already computed do not change.`,
     perform: (reason) => send_json("POST", `/v1/runs/${run_id}/mode`, { mode, ...reason_body(reason) }),
   }),
   /** @param {string} run_id @returns {Action} */

@@ -6,7 +6,7 @@ import { session } from "./session.js";
 const PAGE_SIZE = 1000;
 /** Times after which `get_json` and `send_json` give up, because a stalled network reports no error. */
 const GET_TIMEOUT_MS = 30_000;
-/** A worker has 30 s to check a submitted experiment. */
+/** This timeout is longer, because a worker has 30 s to check a submitted experiment. */
 const SEND_TIMEOUT_MS = 60_000;
 const NO_RESPONSE = "The aggregator does not answer.";
 
@@ -23,8 +23,8 @@ export class ApiError extends Error {
 }
 
 /**
- * Whether the API refused a request; if so, repeating the request cannot help. After a 429, repeating the request can
- * help.
+ * Whether the API refused a request in such a way that repeating the request cannot help. The status 429 does not
+ * count as a refusal, because the request may succeed later.
  *
  * @param {unknown} error
  */
@@ -33,7 +33,7 @@ export function is_refusal(error) {
 }
 
 /**
- * Null if the API refuses the request, for example because the run has not started.
+ * Returns null for a refusal by the API, for example because the run has not started; throws all other errors.
  *
  * @param {unknown} error
  */

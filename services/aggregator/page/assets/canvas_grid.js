@@ -1,8 +1,9 @@
 /**
  * A matrix on a canvas. It draws only visible cells. If columns are added, it draws only the new columns.
  *
- * The canvas stays in place while the box below it scrolls. The drawing time therefore depends on the number of visible
- * cells, not on the size of the matrix. A cell's side is a whole number of device pixels.
+ * The canvas is as large as the view, and stays in place while the box below it scrolls. The drawing time therefore
+ * depends on the number of visible cells, not on the size of the matrix. A cell's side is a whole number of device
+ * pixels.
  */
 
 /** Sizes in CSS pixels. Sizes whose names start with `device` are in device pixels. */
@@ -206,8 +207,9 @@ export class CanvasGrid {
   }
 
   /**
-   * Draws the columns from `start_column` up to, but not including, `end_column`. Adjacent cells of one colour in a
-   * column become one rectangle; the lines between cells are drawn over it.
+   * Draws the columns from `start_column` up to, but not including, `end_column`. Adjacent cells in a
+   * column are drawn as one rectangle if they have the same colour. Lines between the cells are drawn over the
+   * rectangles.
    *
    * @param {number} start_column
    * @param {number} end_column

@@ -53,7 +53,7 @@ export function Chart(props) {
       if (plot.current) plot.current.destroy();
       plot.current = new UPlot(plot_options(newest_props.current, container.current), newest_props.current.data, container.current);
     };
-    // A chart out of view gets new data only when it scrolls into view.
+    // A chart that is out of view gets no new data before it scrolls into view.
     const visibility_observer = new IntersectionObserver((entries) => {
       is_visible.current = entries[entries.length - 1].isIntersecting;
       if (is_visible.current && plot.current && plot.current.data !== newest_props.current.data) plot.current.setData(newest_props.current.data);

@@ -30,9 +30,9 @@ export function cosine_similarities(values, row_count, column_count) {
 }
 
 /**
- * Orders rows. The first row has the highest sum of similarities to all rows. Each further row is the one that is most
- * similar to a row already placed, as in Prim's algorithm for a maximum spanning tree. Clusters become blocks on the
- * diagonal. The order is deterministic.
+ * Orders rows. The first row has the highest sum of similarities to all rows. Then, in each step, the next row is the
+ * one with the highest similarity to any of the rows before it. Prim's algorithm for a maximum spanning tree uses the
+ * same order. Clusters become blocks on the diagonal. The order is deterministic.
  *
  * @param {Float32Array} similarities a matrix of `row_count` by `row_count` similarities, row by row
  * @param {number} row_count

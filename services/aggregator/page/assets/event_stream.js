@@ -2,7 +2,7 @@
 
 import { ApiError, request } from "./api.js";
 
-/** The delay before the page connects again doubles from the minimum to the maximum. */
+/** The page waits before it connects again. The delay doubles after each failure, up to the maximum. */
 const MIN_RETRY_DELAY_MS = 500;
 const MAX_RETRY_DELAY_MS = 15_000;
 /** A connection counts as lost if no byte arrives for this time. The server sends a tick every 2 s. */

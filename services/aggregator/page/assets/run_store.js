@@ -14,7 +14,7 @@ const RETRY_DELAY_MS = 2000;
 const MAX_EVENTS = 5000;
 /** States of runs that have ended. */
 const FINAL_STATES = new Set(["finished", "failed", "cancelled"]);
-/** Topics that `notify` never defers: a `refresh` may wait long for a stalled network. */
+/** Topics that `notify` reports at once, because a `refresh` may wait long for a stalled network. */
 const PROMPT_TOPICS = new Set(["connection", "events"]);
 /** Types of events after which a round has ended. */
 const ROUND_END_EVENTS = new Set(["published", "failed", "evaluating", "ended"]);
@@ -54,7 +54,7 @@ export class RunStore extends EventTarget {
     this.refresh_controller = new AbortController();
     /** Ends the stream of events. */
     this.stream_controller = new AbortController();
-    /** The round at which `load_new_rounds` continues. */
+    /** The first round that the next call of `load_new_rounds` loads. */
     this.next_round = 0;
     /** Whether the page has loaded the rounds that were the newest when it opened the run. */
     this.rounds_loaded = false;
@@ -107,7 +107,7 @@ export class RunStore extends EventTarget {
       on_events: (/** @type {import("./event_stream.js").RunEvent[]} */ events) => this.receive_events(events),
       on_connection_change: (/** @type {string} */ connection_error) => this.change_connection(connection_error),
       on_tick: () => {
-        // Browsers open only about six connections to a host, so a run that no longer changes must not hold one.
+        // Browsers open only about six connections to a host, so close the stream of a run that no longer changes.
         if (this.is_complete) this.stream_controller.abort();
       },
       on_refusal: (/** @type {string} */ detail) => {
@@ -179,7 +179,7 @@ export class RunStore extends EventTarget {
    */
   async load_rounds(first_round, last_round, signal) {
     const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`, signal);
-    summaries_promise.catch(() => {}); // The error is thrown below; the browser must not report it earlier.
+    summaries_promise.catch(() => {}); // The `await` below throws the error; until then, the browser must not report it.
     const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`, signal);
     const known_client_count = this.verdict_table.rounds.length ? this.verdict_table.clients.length : -1;
     this.verdict_table.add_rounds(matrix);

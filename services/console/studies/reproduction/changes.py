@@ -9,9 +9,9 @@ from rampart_fl.shared.errors import ConfigurationError
 def merged(tables: Any, change: Any) -> Any:
     """Applies a change to TOML tables: merges inner tables, and replaces everything else.
 
-    A change with the key `name` replaces the entire old table. For example, if the change chooses
-    another rule, the old rule's parameters do not apply. A change whose keys are numbers changes
-    the entries at these positions of a list.
+    A change with the key `name` replaces the entire old table. For example, a change to another
+    rule also removes the parameters of the old rule. To change entries of a list, a change has
+    their positions as keys, such as "0" for the first entry.
 
     >>> merged({"server": {"f": 1, "rule": "krum"}}, {"server": {"rule": {"m": 3}}})
     {'server': {'f': 1, 'rule': {'name': 'krum', 'm': 3}}}

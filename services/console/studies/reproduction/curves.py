@@ -27,9 +27,9 @@ def curves(result: SimulationResult) -> Curves:
 
     The server measures `accuracy_server`. The honest clients measure the other accuracies, `error`,
     `attack_success` and `largest_gap`. Metrics whose names end in `_honest` or `_hostile` describe
-    the honest or the hostile clients. Of these metrics, `norm` is the mean norm of the clients'
-    updates, `entropy` is the mean entropy of their models on public samples, and `weight` is the
-    clients' share of the aggregate.
+    the honest or the hostile clients. The metric `norm_honest`, for example, is the mean norm of
+    the honest clients' updates. A metric `entropy_...` is the mean entropy of the clients' models
+    on public samples, and `weight_...` is the clients' share of the aggregate.
     """
     both = sides(result.experiment)
     lines: Curves = {}

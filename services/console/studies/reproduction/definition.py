@@ -15,8 +15,8 @@ from rampart_fl.shared.figures.run_result import AccuracySource
 Scale = Literal["full", "reduced", "smoke"]
 SCALES: tuple[Scale, ...] = ("full", "reduced", "smoke")
 ROUNDS = "rounds"
-"""The name of a figure's horizontal axis if this axis shows the rounds of a run. No table has an
-axis with the name `rounds`."""
+"""The value of `Figure.along` if the figure's horizontal axis shows the rounds of a run. No table
+has an axis with the name `rounds`."""
 At = dict[str, str]
 """The choice on each of several axes, keyed by axis."""
 
@@ -33,7 +33,7 @@ class Choice(Table):
 
 
 class CellSelector(Table):
-    """Selects cells by their choices: `at` lists the permitted choices of some axes."""
+    """Selects a cell if its choice on each axis in `at` is one of the choices that `at` lists."""
 
     at: dict[str, str | list[str]] = {}
 
@@ -57,7 +57,7 @@ class ImpossibleCells(CellSelector):
 class OnRequest(CellSelector):
     """Cells that the scale `reduced` leaves out, unless the user selects them with --only.
 
-    If the scale `reduced` ran every cell, the table would take more than an hour on two cores.
+    With these cells, the table would take more than an hour on two cores at the scale `reduced`.
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
@@ -71,7 +71,7 @@ class OnRequest(CellSelector):
 
 
 class Figure(Table):
-    """How the values of the table's cells are drawn as curves."""
+    """Describes how the values of the table's cells are drawn as curves."""
 
     along: str
     """Horizontal axis: an axis of the table, or `rounds`."""
@@ -109,7 +109,8 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """For each of the paper's axes that the table lacks: the choice that all cells share."""
+    """The choices that all cells share, for the axes of the paper that are not axes of the
+    table."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

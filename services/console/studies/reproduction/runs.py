@@ -104,7 +104,7 @@ def run(
 
 
 def plan(cells: Sequence[TableCell]) -> list[CellRun]:
-    """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
+    """All runs of the cells, sorted by seed, because runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
     return [CellRun(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
 

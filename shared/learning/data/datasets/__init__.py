@@ -27,8 +27,8 @@ class Samples:
     """Labelled samples.
 
     Args:
-        x: (n, *shape), float32 or integers, such as uint8 pixels as stored in files; `take`
-            converts it to a model's input. Images have their channels first.
+        x: the samples (n, *shape) as float32 or integers, for example the uint8 pixels of a file.
+            The method `take` converts samples to a model's input. Images have their channels first.
         y: class numbers, long (n,).
         classes: number of classes.
         groups: the natural client (user, writer) of every sample, long (n,), if the data set has
@@ -115,7 +115,7 @@ class Dataset(FamilyMember, ABC):
         """All samples."""
 
     def source(self) -> Source:
-        """Where `load` would currently read the data set from."""
+        """The place from which `load` would read the data set now."""
         return Source("Rampart", "needs no file", True)
 
     def fetch(self, arrived: Arrived = no_progress) -> Path | None:

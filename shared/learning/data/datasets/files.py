@@ -1,12 +1,13 @@
 """Data sets that each come from one .npz file.
 
-A file has x_train, y_train, x_test and y_test. If the data set has natural clients, such as users,
-the file also has group_train and group_test, which identify each sample's natural client by an
-integer. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart looks for
-the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the operating
-system's default folder for caches). If the file is in neither folder, there are two other sources.
-Some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and others are
-downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
+A file has x_train, y_train, x_test and y_test. Some data sets have natural clients, such as users.
+The files of these data sets also have group_train and group_test, with the number of each sample's
+natural client. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart
+looks for the file in the folder RAMPART_DATA_DIR, then in the cache. The cache is the folder
+RAMPART_DATA_CACHE or, by default, the operating system's folder for caches. If the file is in
+neither folder, there are two other sources. Some data sets are made from the publisher's original
+file in RAMPART_DATA_DIR, and others are downloaded from OpenML. Rampart stores the resulting .npz
+file in the cache.
 """
 
 import os
@@ -173,9 +174,10 @@ def cache() -> Path:
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
     """Reshapes flattened images (n, channels*height*width) to (n, channels, height, width).
 
-    Some tables order the values of a row by channel and then by pixel; other tables order the
-    values by pixel and then by channel. Neighbouring pixels of real images are similar. This
-    function therefore chooses the order in which neighbouring pixels differ less.
+    In some tables, a row has all pixels of the first channel, then all pixels of the next channel.
+    In other tables, a row has all channels of the first pixel, then all channels of the next pixel.
+    Neighbouring pixels of real images are similar. This function therefore chooses the order in
+    which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

@@ -14,10 +14,10 @@ from rampart_fl.shared.seeding import generator
 class SyntheticMeans(Dataset):
     """y = μ_i + noise with μ_i ~ N(0, σ_h² I) and noise ~ N(0, σ² I), drawn anew for every seed.
 
-    y is a sample of client i, and μ_i is the client's true mean. Both the group and the class of
-    this sample are i; use the partition `by_group` to give each client its own samples. Each
-    client's only test sample is the client's true mean. The error of an estimate is therefore the
-    squared distance between the estimate and the true mean.
+    y is a sample of client i, and μ_i is the client's true mean. The sample y has the group i and
+    the class i. Use the partition `by_group` to give each client its own samples. Each client's
+    only test sample is the client's true mean. The error of an estimate is therefore the squared
+    distance between the estimate and the true mean.
 
     >>> samples = SyntheticMeans(clients=3, samples=4, dimension=2).load()
     >>> tuple(samples.x.shape), samples.held_out.tolist()[:6]

@@ -21,8 +21,9 @@ class ClassesPerClient(Partition):
     With K clients, each of the C classes in the data goes to K·`classes`/C clients, rounded down or
     up. The clients get their classes one after another. Each client gets the classes that still
     need the most clients; ties are broken at random. No client gets the same class twice. The
-    clients that hold a class share its samples evenly or, with `imbalance`, in proportion to
-    relative sizes. The relative sizes of all clients form a geometric progression.
+    samples of a class are divided evenly among the clients that hold the class. With `imbalance`,
+    the samples are divided in proportion to the clients' relative sizes. The relative sizes of all
+    clients form a geometric progression.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

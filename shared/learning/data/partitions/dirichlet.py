@@ -9,9 +9,9 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 TRIES = 1000
 LEAST = 1e-290
-"""If all gamma variables are below this number, they are drawn again as logarithms, because float64
-can hardly represent smaller numbers. If β is at least 0.01, fewer than two of 1000 variables are
-below this number."""
+"""If all gamma variables of a draw are below this number, they are drawn again as logarithms. The
+reason is that float64 can hardly represent smaller numbers. If β is at least 0.01, fewer than two
+of 1000 variables are below this number."""
 
 
 @partitions.register("dirichlet")

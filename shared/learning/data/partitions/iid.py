@@ -19,8 +19,8 @@ class IID(Partition):
     """Divides the samples at random; the clients' sample counts differ by at most one.
 
     With `imbalance`, the sample counts approximately form a geometric progression. If `large` is
-    set in addition to `imbalance`, there are two groups of clients, and the sample counts differ by
-    at most one within each group. Every client has at least one sample.
+    also set, there are two groups of clients instead. Within each group, the sample counts differ
+    by at most one. Every client has at least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())

@@ -28,8 +28,9 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The sizes of the sorted parts differ by at most one, and so do those of the random parts.
-        # The first clients get the larger sorted parts, and the last clients get the larger random
-        # parts. The clients' total sample counts therefore also differ by at most one.
+        # The sizes of the sorted parts differ by at most one, and the sizes of the random parts
+        # differ by at most one. The first clients get the larger sorted parts, and the last clients
+        # get the larger random parts. The clients' total sample counts therefore also differ by at
+        # most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

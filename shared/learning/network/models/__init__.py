@@ -36,9 +36,9 @@ class Model(FamilyMember, ABC):
         """Calls `build`, and checks the module; a user's own module must also return logits.
 
         Raises:
-            ConfigurationError: the architecture does not take samples of this shape, or the model
-                comes from another package and does not build a module that maps (B, *shape) to (B,
-                classes).
+            ConfigurationError: the architecture does not take samples of this shape, or the result
+                is not a `torch.nn.Module`. If the model comes from another package, the module must
+                also map (B, *shape) to (B, classes).
         """
         with self.own_errors():
             module: object = self.build(shape, classes)

@@ -27,7 +27,7 @@ class UserModule(Model):
     class accepts them. The module maps (B, *shape) to logits (B, classes). When many clients train
     at once, a `torch.nn.Sequential` trains fastest; any other module runs through
     `torch.func.vmap`, or client by client. The package must also be installed on every machine that
-    hosts clients, and RAMPART_TRUSTED_PACKAGES must name the package on these machines.
+    hosts clients. On these machines, RAMPART_TRUSTED_PACKAGES must name the package.
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
     Flatten(start_dim=1, end_dim=-1)

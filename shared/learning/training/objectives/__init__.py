@@ -1,8 +1,9 @@
 """Local objectives: terms that a client adds to its mean loss on every mini-batch.
 
 A term computes its gradient for all clients of a round at once. One client's gradient never depends
-on another client's data, and padded samples are ignored. The terms of `[training] objective` are
-summed. Objective terms are a defence that honest clients use; attackers train without such terms.
+on another client's data, and padded samples are ignored. All terms in the list `[training]
+objective` are added up. Objective terms are a defence that honest clients use; attackers train
+without such terms.
 
 A term acts on the models that are trained for upload. If the term's option `personal` is set, the
 term also acts on the personal models of a personalizer.
@@ -116,7 +117,7 @@ class Objective(FamilyMember, ABC):
         sizes: Sequence[int],
         draws: StepRandomness,
     ) -> dict[str, Tensor]:
-        """Measurements of the trained models that clients report: tensors (K,), keyed by name.
+        """Measures the trained models; clients report the results, tensors (K,) keyed by name.
 
         Args:
             network: applies the models.

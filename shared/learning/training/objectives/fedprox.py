@@ -16,8 +16,7 @@ class FedProx(Objective):
 
     The model w^t stays fixed during the round. With the option `personal`, the term also pulls
     personal models towards the received model. The personalizers `ditto` and `fedcap` already pull
-    personal models with strength λ; together with the option `personal`, the total strength is
-    λ + μ.
+    personal models with strength λ. With the option `personal`, the total strength is then λ + μ.
 
     >>> import torch
     >>> from unittest.mock import Mock

@@ -9,7 +9,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Largest size of the per-sample gradients in memory, in elements, for all clients together. A
+"""The per-sample gradients in memory, of all clients together, have at most this many elements. A
 processor's cache holds about this many elements."""
 
 
@@ -28,7 +28,8 @@ class MSDFL(Objective):
     lambda_: float = Field(default=1e-3, ge=0, alias="lambda")
     """Weight λ of the norm."""
     form: Literal["per_sample", "batch_sum"] = "per_sample"
-    """Whether to take the norm of each sample's gradient, or the norm of the gradients' sum."""
+    """`per_sample` takes the norm of each sample's gradient, and `batch_sum` takes the norm of the
+    sum of these gradients."""
 
     @property
     def weight(self) -> float:

@@ -25,7 +25,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Tiers(Objective):
     """Draws each client's tier from the seed and the client's id; the tier sets the client's term.
 
-    In the high tier, clients train with HMSDFL and one projection per class; in the low tier,
+    In the high tier, clients train with HMSDFL and one projection per class. In the low tier,
     clients train with HMSDFL and half as many projections. In the minimum tier, clients train with
     MSDFL, or with HMSDFL and one projection. The objective of a client without a tier has no
     additional term. By contrast, the objective `hmsdfl` with `tier = "auto"` chooses a client's

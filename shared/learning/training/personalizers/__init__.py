@@ -127,7 +127,7 @@ class Task(Protocol):
     def parameters(self, vector_KD: Tensor) -> Tensor:
         """The given vectors (K, D), but with 0 in place of every running statistic.
 
-        Only batches change running statistics.
+        Running statistics change only through the batches that the network processes.
         """
 
     def head(self, layer: str | None) -> Tensor:
@@ -138,18 +138,18 @@ class Personalizer(FamilyMember, ABC):
     """Defines how a client trains, and which personal model the client keeps."""
 
     accounted: ClassVar[bool] = True
-    """Whether a client's samples affect an upload only through gradients of the models that are
-    trained for upload. Differential privacy adds noise only to these gradients."""
+    """Whether gradients of the models that are trained for upload are the only way in which a
+    client's samples affect its upload. Differential privacy adds noise only to these gradients."""
 
     whole: ClassVar[bool] = True
-    """Whether a client trains the received model with the experiment's objective on all of its
-    samples, and uploads the whole change. Detectors that reconstruct training need `whole` to be
-    True.
+    """True if the client trains the received model with the experiment's objective, uses all of its
+    training samples, and uploads the whole change of the model. Detectors that reconstruct training
+    need `whole` to be True.
     """
 
     @property
     def simulated_only(self) -> bool:
-        """Whether clients need every client's model, which only a simulation can provide."""
+        """Whether a client needs all clients' models; only a simulation can provide them."""
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:

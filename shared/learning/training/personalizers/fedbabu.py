@@ -26,11 +26,11 @@ class FedBABU(Personalizer):
 
     φ is the body, and h₀ is the head of the first global model. In every round, the client's
     own model v starts as a copy of the received model. The client trains v by plain SGD, on the
-    same mini-batches on which it trains φ. The model v is therefore available whenever the
-    federation ends. An honest client's upload is 0 in the head's coordinates, so these coordinates
-    tell detectors and rules nothing about the client. An attacker's upload can differ from 0 in the
-    head's coordinates. An attacker can thus change the head that all clients train with, unless the
-    rule prevents this change.
+    same mini-batches as φ. Because v is trained in every round, v is available whenever the
+    federation ends. An honest client's upload is 0 in the head's coordinates. These coordinates
+    therefore give detectors and rules no information about the client. An attacker's upload can
+    differ from 0 in the head's coordinates. If the rule does not prevent this, an attacker can thus
+    change the head with which all clients train.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

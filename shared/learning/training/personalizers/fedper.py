@@ -29,9 +29,9 @@ class FedPer(Personalizer):
     coordinates. Detectors and rules therefore judge only bodies. Only an attacker's upload can be
     non-zero in the head's coordinates. An attacker's values in the head's coordinates change only
     the head that clients receive. Honest clients never use the received head. Some terms of the
-    objective compare the trained model with the received model; even these terms depend only on the
-    bodies. The accuracy of the received model and the claimed `loss_gap` are not meaningful,
-    because both are measured with the received head, which clients do not use.
+    objective compare the trained model with the received model. These terms, too, depend only on
+    the bodies. The accuracy of the received model and the claimed `loss_gap` are measured with the
+    received head. Neither number is meaningful, because clients do not use this head.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

@@ -28,9 +28,9 @@ class FedRoD(Personalizer):
     trains a second head h.
 
     z are the generic logits, f are the features before the head, and sg stops the gradient. The
-    client has n_c training samples of class c; the softmax of the first loss leaves out classes of
-    which the client has no samples. The prediction is z + h(f). The client uploads the body and the
-    generic head. The personal head h starts at 0, stays with its client, and takes plain SGD steps.
+    client has n_c training samples of class c. If n_c is 0, the softmax of the first loss leaves
+    out class c. The prediction is z + h(f). The client uploads the body and the generic head. The
+    personal head h starts at 0, stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
     sum of both heads. The model with the summed head is the client's own model. The gradient of
@@ -41,8 +41,8 @@ class FedRoD(Personalizer):
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"
     accounted: ClassVar[bool] = False
-    """Differential privacy cannot account for FedRoD, because training the generic model uses the
-    client's exact class counts."""
+    """Differential privacy cannot account for FedRoD, because the loss of the generic model
+    contains the client's exact class counts."""
     whole: ClassVar[bool] = False
     head: str | None = None
     """Name of the linear layer that gives the logits; the last linear layer by default."""

@@ -34,18 +34,19 @@ class Interpolated(Personalizer):
     n clients therefore requires n² gradients. Every client would have to see every model, so the
     mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper, so that a round needs only as many gradients as with
-    other personalizers. Each client j trains from its own θ_j and uploads the change u_j that
-    training made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients
-    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
+    To save gradients, the mode `shared` deviates from the paper: a round needs only as many
+    gradients as with other personalizers. Each client j trains from its own θ_j and uploads the
+    change u_j that training made. The step of the global model is
+    R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive R with the next round's model and then
+    compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
     differ if 0 < λ < 1. In the mode `exact`, R_i consists of gradients at θ_i, so R_i can keep θ_i
     away from the client's own optimum. In the mode `shared`, the other clients compute their
-    changes at their own models instead of θ_i, so R cannot keep θ_i away from this optimum. If F is
-    a mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
-    then determines only how slowly θ_i approaches this optimum. The result therefore depends on the
-    number of rounds.
+    changes at their own models, not at θ_i. Therefore, R cannot keep θ_i away from this optimum. If
+    F is a mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight
+    λ then determines only how slowly θ_i approaches this optimum. The result therefore depends on
+    the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -59,7 +60,8 @@ class Interpolated(Personalizer):
     """In the mode `shared`, each client computes gradients only at its own model; in the mode
     `exact`, each client computes gradients at all clients' models."""
     pdim: int | None = Field(default=None, ge=1)
-    """Pseudo-dimension of the model, which `formula` uses; by default, the number of parameters."""
+    """The model's pseudo-dimension, which `formula` needs; the default is the number of
+    parameters."""
 
     @model_validator(mode="after")
     def _formula_is_exact(self) -> Self:

@@ -7,7 +7,7 @@ import { format_number } from "../format.js";
 import { useStoreTopics } from "../hooks.js";
 import { CellDetails } from "./cell_details.js";
 
-/** Possible lengths of a cell's sides. */
+/** Possible sides of a cell. */
 const CELL_SIZES_PX = [3, 6, 10, 14, 20];
 /** Maximum height of the matrix. */
 const MAX_HEIGHT_PX = 540;
@@ -83,8 +83,8 @@ export function VerdictMatrix({ store }) {
 }
 
 /**
- * The side of a cell: the largest side with which all cells are visible. If no side is small enough for this,
- * the smallest side with legible names.
+ * The side of a cell: the largest side with which all cells are visible, but at least the smallest side with legible
+ * names.
  *
  * @param {number} client_count
  * @param {number} round_count

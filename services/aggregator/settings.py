@@ -132,7 +132,7 @@ class Settings(ServiceSettings):
     uploads: int = Field(default=64, ge=1)
     """Maximum number of updates and probes that are read at the same time. Further uploads wait; an
     upload that has waited for a minute is refused. Requests for customized models have a separate
-    maximum, which is an eighth of this number."""
+    maximum, which is an eighth of this number, but at least 1."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)

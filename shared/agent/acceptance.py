@@ -89,8 +89,10 @@ class Policy(Table):
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
-        """The absolute path of `named`, a path relative to the owner's file; keeps "slot" as it
-        is."""
+        """The absolute path of a data file; `named` is its path relative to the owner's file.
+
+        If `named` is "slot", it is returned unchanged.
+        """
         if named == SLOT:
             return named
         own = path.parent.absolute() / named

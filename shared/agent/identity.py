@@ -196,7 +196,7 @@ async def _settle(
 ) -> Identity:
     """Determines which of an identity's two tokens is valid, and keeps only the valid token.
 
-    The token of the returned identity must be renewed immediately.
+    The returned identity's `renew_at` is 0, so its token is due for renewal at once.
     """
     assert identity.next_token is not None
     connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)

@@ -211,7 +211,7 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # Replace a diverged update by zeros. If only an attack made the update diverge, send it
+        # Replace a diverged update with zeros. If only an attack made the update diverge, send it
         # unchanged.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)

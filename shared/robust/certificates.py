@@ -70,7 +70,7 @@ def doubt(error: float, classes: int) -> float:
 
     The result is `error` for two classes, and (1 + 2/C) `error` for C > 2 classes.
 
-    Over all subsets of clients, let a be the class with the largest share of the votes, and b the
+    Over all subsets of k clients, let a be the class with the largest share of the votes, and b the
     class with the second-largest share. A radius is too large only if one of two bounds is wrong:
     the lower bound on the winner's share, or the upper bound on the largest share of another class.
     This other class is b if a wins, and a otherwise. Any class can win, so C lower bounds and two

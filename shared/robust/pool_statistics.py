@@ -30,8 +30,8 @@ class PoolStatistics:
     `PoolStatistics`.
 
     Args:
-        unchecked: whether the rows are only assumed to be finite; True until a pass has read all
-            rows.
+        unchecked: whether the rows are only assumed to be finite, because no pass has read all rows
+            yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         squares_of: the columns that `squares_N` covers; None if it covers all columns.
         geometry: the geometry of some rows; None before it is measured.

@@ -160,7 +160,7 @@ class BlockStorage:
     def filed(
         self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
     ) -> int:
-        """How many blocks will be in files if `blocks` new blocks are made one after another.
+        """How many of `blocks` new blocks will be in files if they are made one after another.
 
         Args:
             blocks: number of blocks.

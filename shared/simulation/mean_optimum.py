@@ -5,9 +5,9 @@ By the paper's Proposition 1, the optimal degree of collaboration is
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
 Here, |C| is the number of honest clients. An honest client has m samples of variance σ², so the
-mean of these samples has the variance A = σ²/m. The variance of the honest clients' true means is B
-= Δ². The number κ bounds the error of the server's pipeline. If f, the assumed number of hostile
-clients, is 0, κ is 0. Instead of B, Proposition 1 uses the squared distance between each client's
+mean of these samples has the variance A = σ²/m. The honest clients' true means have the variance
+B = Δ². The number κ bounds the error of the server's pipeline. If the assumed number of hostile
+clients f is 0, κ is 0. Instead of B, Proposition 1 uses the squared distance between each client's
 true mean and the mean of all true means. On average, this squared distance is B.
 
 Legend: N honest clients, M samples, d coordinates.

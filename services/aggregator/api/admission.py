@@ -43,8 +43,10 @@ ZSTD_WINDOW = 1 << 23
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on a body: maximum size, longest pause in seconds, minimum average bytes per
-    second."""
+    """The limits on a body: maximum size, longest pause in seconds, and minimum average rate.
+
+    The size is in bytes, and the rate is in bytes per second.
+    """
 
     size: int
     idle: float

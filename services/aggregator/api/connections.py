@@ -185,7 +185,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()  # Raises an error if the request's target is not valid.
         self._body_open = True
         if self.cycle is not before:
-            # Replace uvicorn's event by a smaller event. No task waits for uvicorn's event yet.
+            # Replace uvicorn's event with a smaller event. No task waits for uvicorn's event yet.
             self.cycle.message_event = SmallEvent()
         self._unanswered.append(self.cycle)
 

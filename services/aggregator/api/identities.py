@@ -51,5 +51,5 @@ class Identities:
         return known
 
     async def still_valid(self, owner: TokenOwner) -> bool:
-        """Whether the owner's token is still valid."""
+        """Whether the token whose hash is in `owner` is still valid."""
         return await self.of(owner.token_hash) is not None

@@ -42,7 +42,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
     Args:
         record: the round's record, which is a `StoredRound` as JSON.
         client: a client; the summary includes the figures of this client. None to include no
-            client.
+            client's figures.
     """
     fields: RecordFields = json.loads(record)
     metrics, norms = fields["metrics"], list(fields["norms"].values())

@@ -2,10 +2,10 @@
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of the round's blobs (see
-round_entry.py). Redis holds at most `ROUNDS` entries of together at most `bound` bytes. If a new
-entry would exceed one of these limits, the older entries move to a blob, called a *segment*. For
-the rounds in a segment, Redis keeps only the segment's digest, so an older round takes only a few
-bytes in Redis.
+round_entry.py). Redis holds at most `ROUNDS` entries, which together take at most `bound` bytes.
+If a new entry would exceed one of these limits, the older entries move to a blob, called a
+*segment*. For the rounds in a segment, Redis keeps only the segment's digest, so an older round
+takes only a few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Code that reads an entry adds the notes to the entry. When an entry moves to a segment, the notes on

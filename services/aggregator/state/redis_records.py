@@ -145,7 +145,8 @@ class RunDetails(RunSummary):
     mode: Mode | None
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients that the previous round did not bar because of the limit on barred clients."""
+    """Clients that the previous round did not bar, because the limit on barred clients was
+    reached."""
     slots_assigned: bool
     """Whether slots have been assigned. Before the assignment, the run has no members."""
     server_seed: int = field(repr=False)

@@ -76,7 +76,10 @@ class Housekeeping:
 
     @contextlib.contextmanager
     def alone(self, run: str) -> Iterator[None]:
-        """Marks a run as busy for a `with` block; no other task sweeps or removes a busy run."""
+        """Marks a run as busy for a `with` block.
+
+        No other task of this object sweeps or removes a busy run.
+        """
         self._busy.add(run)
         try:
             yield

@@ -13,8 +13,8 @@ class RunClock:
     """A clock that shows the last time read from Redis' clock, plus the time since this reading.
 
     All workers read Redis' clock, so they agree on a deadline even if the clocks of their machines
-    differ. Between two readings, this clock is monotonic. It does not jump if an administrator or
-    NTP sets the clock of this machine or of Redis.
+    differ. Between two readings, this clock is monotonic: it does not jump, even if an
+    administrator or NTP sets the clock of this machine or of Redis.
 
     Args:
         redis: the connection to Redis.

@@ -36,8 +36,8 @@ def certify(
         typer.Option(
             min=1e-12,
             max=0.5,
-            help="With --subsets: error level E; the bound for each of the C classes is wrong "
-            "with probability at most E/C.",
+            help="With --subsets: error level E; with C classes, each bound on the votes for a "
+            "class is wrong with probability at most E/C.",
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,

@@ -29,8 +29,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, the URL that is saved in the folder RAMPART_FEDERATION "
-        "names. If this variable is not set, the URL that is saved in ./runs.",
+        help="Aggregator's URL; by default, the URL that is saved in the folder that "
+        "RAMPART_FEDERATION names. If this variable is not set, the URL that is saved in ./runs.",
     ),
 ]
 Token = Annotated[

@@ -85,7 +85,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Loads data sets, and checks their shape, classes and types, and that all values are finite.
+    """Loads data sets; checks declared shape and classes, types, and that all values are finite.
 
     Prints the number of samples per class, the number of users, and the range of values. Exits with
     code 1 if a data set is missing or wrong.

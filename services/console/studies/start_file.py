@@ -27,7 +27,6 @@ def start_digest(experiment: Experiment) -> str | None:
 
 
 def folder_of(experiment: Experiment) -> str:
-    """The folder name of an unfinished run, made from the experiment's and the model file's
-    digests."""
+    """The folder name of an unfinished run, made from the digests of experiment and model file."""
     start = start_digest(experiment)
     return experiment.digest() if start is None else f"{experiment.digest()}-{start[:16]}"

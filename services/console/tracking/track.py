@@ -182,5 +182,5 @@ def keep(run: FinishedRun, folder: Path) -> None:
 
 
 def _models_digests(run: FinishedRun) -> dict[str, str]:
-    """The digests of a run's final models; empty if the final metrics contain no such digest."""
+    """Those digests of a run's final models that the run's final metrics contain."""
     return {name: str(run.figures[name]) for name in MODELS_DIGESTS if run.figures.get(name)}

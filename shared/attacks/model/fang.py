@@ -23,8 +23,8 @@ from rampart_fl.shared.robust.rules.krum import scores
 class Fang(CollusionAttack):
     """Moves the aggregate against s, the signs of the honest mean.
 
-    `krum`: all attackers upload u = -λ s. The attack starts with λ = `upper_bound` and halves λ
-    until Krum would pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from
+    `krum`: all attackers upload u = -λ s. The value λ starts at an upper bound, and is halved until
+    Krum would pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from
     an interval. The interval is below the honest mean where s = 1, and above the honest mean where
     s = -1. With full knowledge, the interval begins at e, which is the smallest honest value of the
     coordinate if s = 1, and the largest if s = -1. The interval ends at e / b if e and s have the

@@ -2,9 +2,9 @@
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_form` supports. If a module has no stacked form, its
-models run through `torch.func.vmap`. The models run one by one in two cases: the module has running
-statistics, or it has a layer that vmap does not support, such as a recurrent layer. Models never
-interact, so differentiating the sum of all losses gives each model's own gradient.
+models run through `torch.func.vmap`. In two cases, these models run one by one instead: the module
+has running statistics, or it has a layer that vmap does not support, such as a recurrent layer.
+Models never interact, so differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """

@@ -41,8 +41,8 @@ class Customization:
             Otherwise, the client gets a model that depends on its answer to a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
-        voters: names of the models that vote on predictions. Every client gets these models when
-            the federation ends.
+        voters: names of the models that predict together by majority vote. Every client gets these
+            models when the federation ends.
         challenged: for each challenged client, the name of its challenged model. A challenged model
             is the client's own model plus a random change. The client trains from the challenged
             model instead of its own model. When the federation ends, the client gets its own model.

@@ -55,7 +55,7 @@ class ResponseDetector(ResponseOptions):
     makes <Δu, Δw> positive. The detector compares a client's updates with the client's earlier
     updates, so it does not penalize clients for having unusual data.
 
-    The detector computes Δw and Δu in two ways: relative to the client's previous round, and
+    The detector computes two kinds of Δw and Δu: relative to the client's previous round, and
     relative to moving averages over the client's earlier rounds (`memories`). If the model moves
     little per round, differences from averages are more informative. The model is further from its
     average than from its previous state, and an average of uploads has less noise than one upload.

@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Upper bound on the probability of at most this rank if a client ignores its challenge."""
+        """Upper bound on the probability of at most this rank if uploads ignore the challenge."""
         return self.rank / self.count
 
     @property

@@ -64,8 +64,8 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)
-    """Number of decoys. Each answer to a challenge is compared with the answers to the decoys. A
-    decoy is drawn like a challenge, but sent to nobody."""
+    """Number of decoys. A decoy is drawn like a challenge, but sent to nobody. The answer of an
+    upload to its challenge is compared with the answers of the same upload to the decoys."""
 
     @model_validator(mode="after")
     def _decoys_can_show_an_objection(self) -> Self:

@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Scales rows to the server update's norm; averages them, weighted by similarity to it.
+    """Averages rows scaled to the server update's norm, weighted by similarity to this update.
 
     sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)). Here, u is the server's
     own update, `context.server_update_D`. If no row has T > 0, the global model is not updated. The

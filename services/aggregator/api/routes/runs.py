@@ -37,9 +37,9 @@ RUN_NUMBER = "^[0-9]{1,9}$"
 NAMED = 3
 """If evaluations are missing, the text about them names at most this number of clients."""
 CHECKED = 100
-"""The text counts only clients with a valid token. If more than `CHECKED` evaluations are missing,
-the text counts all these clients, because thousands of checks of tokens would delay other
-requests."""
+"""If at most this number of evaluations are missing, the text leaves out clients without a valid
+token. If more are missing, the text counts all these clients, because thousands of checks of tokens
+would delay other requests."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
@@ -254,8 +254,7 @@ async def current_info(
 
 
 async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
-    """Why a started run waits before its next round or before its end; empty if it does not
-    wait."""
+    """Why a started run waits before its next round or its end; empty if it does not wait."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
     if not held and state.phase == "evaluating":

@@ -12,8 +12,8 @@ class Noise(Dataset):
     """Images of independent uniform pixels in [0, 1]; all images have the same class.
 
     According to the SDEA paper, SDEA fails if its public data are noise. If the server uses this
-    data set, `sample` is by default the shape that the experiment needs, and `size` is the number
-    of samples that the experiment needs.
+    data set, the default of `sample` is the shape that the experiment needs, and the default of
+    `size` is the number of samples that the experiment needs.
 
     >>> Noise(sample=[1, 4, 4], size=3).load().x.shape
     torch.Size([3, 1, 4, 4])

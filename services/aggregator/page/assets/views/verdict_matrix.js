@@ -7,7 +7,7 @@ import { format_number } from "../format.js";
 import { useStoreTopics } from "../hooks.js";
 import { CellDetails } from "./cell_details.js";
 
-/** Possible sides of a cell. */
+/** Possible side lengths of a cell. */
 const CELL_SIZES_PX = [3, 6, 10, 14, 20];
 /** Maximum height of the matrix. */
 const MAX_HEIGHT_PX = 540;

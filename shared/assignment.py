@@ -1,6 +1,6 @@
 """Determines which of several models a client gets.
 
-This module must not import torch, because API processes use it, and they do not load torch.
+API processes use this module and do not load torch, so the module must not import torch.
 
 A model is identified by a name: the id of the client that the model was made for, or a string with
 a colon, such as `group:03`. No client's id contains a colon.

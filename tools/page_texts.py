@@ -8,9 +8,10 @@ from tools.imports import ROOT
 
 PAGE = ROOT / "services/aggregator/page"
 CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|[`{}]', re.DOTALL)
-"""Outside of templates, matches comments, strings, braces, and the start of a template."""
+"""Matches comments, strings, braces, and the start of a template; for text outside of templates."""
 TEMPLATE = re.compile(r"\\.|`|\$\{", re.DOTALL)
-"""In a template, matches escapes, the end of the template, and the start of an inserted value."""
+"""Matches escapes, the end of a template, and the start of an inserted value; for text in a
+template."""
 INLINE = re.compile(r"</?(?:a|abbr|b|code|em|i|kbd|span|strong|time)\b[^>]*>")
 """Matches tags that may stand in the middle of a sentence."""
 TOLD = re.compile(r'\b(?:alt|aria-label|placeholder|title)="([^"]*)"')

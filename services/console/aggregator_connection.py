@@ -45,7 +45,7 @@ def segment(text: str) -> str:
     id.
 
     Raises:
-        OperatorRefused: the text cannot be a segment of a path: with this text, the URL would name
+        OperatorRefused: the text cannot be a segment of a path, because the URL would then name
             another resource.
 
     >>> segment("client 7?")

@@ -94,6 +94,6 @@ def run_command() -> None:
         raise
     except BrokenPipeError:
         os._exit(0)
-    except OSError as error:  # For example, a folder is not writable.
+    except OSError as error:  # For example, the command cannot write to a folder.
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

@@ -56,7 +56,7 @@ class JoinTokenSettings(ServiceSettings):
     tokens_folder: Path | None = None
     """Folder in which each process gets a folder with one file."""
     tokens_secret: str | None = None
-    """Kubernetes Secret that gets one key per process, in the namespace of this pod."""
+    """Kubernetes Secret in the namespace of this pod; the job adds one key for each process."""
     lifetime: float = Field(default=7 * 86_400, gt=0)
     """Seconds until the tokens expire."""
     patience: float = Field(default=600.0, gt=0)

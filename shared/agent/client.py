@@ -242,8 +242,8 @@ class AggregatorClient:
             held: digest of the model that the client holds; "" if the client holds no model.
             wait: seconds for which the aggregator may delay the answer; `poll` by default.
         Returns:
-            The receipt, and the next ticket with its model. Without a ticket within `wait` seconds,
-            the second value is None.
+            The receipt, and the next ticket with its model. If no ticket is issued within `wait`
+            seconds, the second value is None.
         """
         seconds = self._seconds(wait)
         wish = _request_headers(seconds, MEDIA_TYPE, held)

@@ -35,6 +35,6 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
 
 
 def former_etag(ticket: Ticket) -> str:
-    """The ETag of this ticket in the earlier version, in which tickets did not name a run."""
+    """The ETag that a ticket had in the earlier version, in which tickets did not name a run."""
     parts = [ticket.round, ticket.kind, sorted(ticket.models.items()), ticket.experiment]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -54,8 +54,8 @@ async def host(
 ) -> None:
     """Runs all clients of this process until each of them is barred from the federation.
 
-    If `settings.stay_when_barred` is set, the function does not return then. Instead, it waits
-    until it is cancelled.
+    If `settings.stay_when_barred` is set, the function does not return when all clients are barred,
+    but waits until it is cancelled.
 
     Args:
         settings: settings of the process.

@@ -174,7 +174,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except RequestRefused:
-        # An earlier attempt may have replaced the token, although its answer was lost.
+        # The aggregator may have replaced the token at an earlier attempt whose answer was lost.
         identity = await _settle(
             path, _load_or_create(path), connection.url, connection.verify, connection.patience
         )

@@ -108,7 +108,7 @@ class LearningClient:
         folder: where the client stores its state.
         sample_cap: the highest number of samples that the client may claim.
         thread: the executor that runs the client's computations.
-        dtype: number format of uploads: F32, F16 or BF16.
+        dtype: number format of uploads (F32, F16 or BF16).
         activity: the client's own log, which records each training; None if nothing is recorded.
         device: where the client trains and evaluates models; the client stores models on the CPU.
     """

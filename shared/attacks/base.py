@@ -1,8 +1,9 @@
 """The base classes of attacks, and `Knowledge`, which holds what an attacker knows.
 
-Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved
-the model. Data attacks change an attacker's labelled samples before the attacker trains. Model
-attacks replace the attacker's honest update after training.
+Attacks work on updates. An update is the model after training minus the model before training, so
+it points in the direction in which training moved the model. Data attacks change an attacker's
+labelled samples before the attacker trains. Model attacks replace the attacker's honest update
+after training.
 
 Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
 updates, S samples, D coordinates.
@@ -39,7 +40,7 @@ class Knowledge:
     Args:
         participants: number n of clients that take part in the round, attackers included. Under the
             buffered policy, all clients that are not barred take part. In a probe, an attacker that
-            knows the probed clients counts only them.
+            knows which clients are probed counts only the probed clients.
         attackers: number m of attackers among these clients.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
             rows are the updates of the benign clients. With partial knowledge, the rows are the
@@ -161,8 +162,8 @@ class Attack(FamilyMember):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If `until_round` equals `from_round`, the attack is never active. This is a useful
-        # baseline.
+        # If `until_round` equals `from_round`, the attack is never active. An attack that is never
+        # active is a useful baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self

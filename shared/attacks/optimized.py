@@ -29,9 +29,9 @@ class Line:
     """Numbers that determine the distances from the points μ + γ p to the known updates x_i.
 
     Args:
-        squares_B: |μ - x_i|².
-        slopes_B: p·(μ - x_i).
-        curvature: |p|², positive.
+        squares_B: squared distances |μ - x_i|² from μ to the known updates.
+        slopes_B: inner products p·(μ - x_i).
+        curvature: squared norm |p|² of the direction; positive.
     """
 
     squares_B: Tensor
@@ -39,13 +39,17 @@ class Line:
     curvature: float
 
     def distances(self, gamma: float) -> Tensor:
-        """|μ + γ p - x_i| (B,)."""
+        """The distances |μ + γ p - x_i| (B,) from the point at γ to the known updates."""
         squares_B = self.squares_B + 2 * gamma * self.slopes_B + gamma**2 * self.curvature
         return squares_B.clamp(min=0).sqrt()
 
 
 class LineSearchAttack(MomentAttack):
-    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after u is rounded.
+    """Moves the mean of the known updates as far as a limit on the cost of the upload allows.
+
+    The upload is u = μ + γ p, with the mean μ of the known updates and a direction p. The factor γ
+    is the largest number for which the cost of u does not exceed the limit, even after u is
+    rounded.
 
     `cost` maps the distances between a point and the known updates x_i to one number. The limit is
     the largest cost of a known update (`bound="max"`) or the smallest cost of a known update
@@ -56,7 +60,8 @@ class LineSearchAttack(MomentAttack):
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"
-    """The direction p: minus the standard deviation, -μ / |μ|, or -sign μ."""
+    """The direction p: the negative standard deviation (`std`), the negative mean divided by its
+    norm (`unit`), or the negative signs of the mean (`sign`)."""
     bound: Literal["max", "min"] = "max"
     """The limit: the largest or the smallest cost among the known updates."""
 

@@ -30,7 +30,7 @@ def select(
 
 
 def drawn_count(clients: int, fraction: float) -> int:
-    """The number of clients drawn for a round: ceil(fraction · n).
+    """The number of clients drawn for a round: the fraction of the clients, rounded up.
 
     >>> drawn_count(7, 0.5)
     4

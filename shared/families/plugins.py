@@ -81,8 +81,8 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     Raises:
         UnknownMember: a member is unknown on this machine. If `packages` contains the member, the
             message names the missing package.
-        ConfigurationError: on this machine, a member comes from a different package than in
-            `packages`, or two packages provide members with the same name.
+        ConfigurationError: two packages provide members with the same name; or `packages` names one
+            package for a member, but this machine takes the member from another package.
     """
     outer = _looked_up.get()
     lookups: dict[str, str] = {} if outer is None else outer

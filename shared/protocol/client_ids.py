@@ -1,7 +1,7 @@
 """The ids that no new client may have."""
 
 RESERVED_IDS = frozenset({"global", "reference", "operator", "owner", "nobody"})
-"""These words can occur where a client's id is expected. `global` and `reference` name models.
+"""Words that can occur where a client's id is expected. `global` and `reference` name models.
 `operator` stands for the operators, `owner` for the federation's owner, and `nobody` for no
 client."""
 

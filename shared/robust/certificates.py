@@ -21,10 +21,10 @@ def winners(votes_TC: Tensor) -> Tensor:
 def radii(votes_TC: Tensor) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
-    winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients, so
-    every hostile client can change only one vote. One changed vote changes a lead by at most 2,
-    even if some voters abstain.
+    Let N_z be the number of votes for class z, and y the winner. Let [z < y] be 1 if z < y, and 0
+    otherwise. Then m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. The voters are disjoint groups of
+    clients, so every hostile client can change only one vote. One changed vote changes a lead by at
+    most 2, even if some voters abstain.
 
     Args:
         votes_TC: number of votes for each class, as integers.

@@ -43,7 +43,7 @@ def apply_policy(
     distances to the thresholds are equal, the request with the lowest client id comes first.
 
     Args:
-        asked: the detectors' requests, one verdict per client: accepted, rejected or evicted.
+        asked: the detectors' requests; each client's verdict is accepted, rejected or evicted.
         dropped: clients whose rows are not finite; these rows are left out in every mode.
         standing: which clients are in the federation, and which are barred.
         eviction: the experiment's settings.

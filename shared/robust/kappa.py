@@ -29,8 +29,8 @@ class Robustness:
     The function `kappa` defines F, S, x_i and mean_S.
 
     Args:
-        kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
-            ‖x_i - mean_S‖²).
+        kappa: the largest ratio found over the subsets S. The ratio is ‖F - mean_S‖², divided by
+            the mean of ‖x_i - mean_S‖² over the rows x_i in S.
         exact: whether every subset was tried; if not, `kappa` is a lower bound on the largest
             ratio.
         subsets: number of subsets tried.
@@ -58,11 +58,13 @@ def kappa(
     samples: int = 20_000,
     exact: int = EXACT,
 ) -> Robustness:
-    """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all S with n - f rows.
+    """The smallest κ for which the bound of (f, κ)-robustness holds on the given rows.
+
+    The bound is ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for every set S of n - f rows.
 
     F(x) is the result of the pipeline for the rows x, and mean_S is the mean of the rows in S. A
-    rule is (f, κ)-robust if this bound on ‖F(x) - mean_S‖² holds with the same κ for every input x.
-    This function returns the κ that these particular rows require.
+    rule is (f, κ)-robust if the bound holds with the same κ for every input x. This function
+    returns the κ that these particular rows require.
 
     Args:
         updates_ND: one update per row, all finite.
@@ -128,8 +130,9 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     rule with coefficient κ, the pipeline has the coefficient 8f/(n-f)·(κ + 1). The bound of Allouah
     et al. for Krum does not apply to the rule `krum`; see `_krum`.
 
-    The bound of the geometric median holds for the exact geometric median. The rule approximates it
-    well only if the distances between rows are far above the rule's ν.
+    The bound of the geometric median holds for the exact geometric median. The rule
+    `geometric_median` comes close to this exact point only if the distances between rows are far
+    above the rule's ν.
 
     >>> round(proven(Pipeline.of(["nnm", "trimmed_mean"], f=3), 20, 3), 3)
     3.616

@@ -98,11 +98,12 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 
 
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
-    """The negative mutual information of x and class: mean_i H(P_i) - H(mean_i P_i).
+    """The negative mutual information of sample and class: mean_i H(P_i) - H(mean_i P_i).
 
-    The formula is equation 6 of SDEA, where H is the entropy and P = softmax(z). The result is in
-    [-ln C, 0]. The result is smallest if predictions are certain and all classes are predicted
-    equally often. The result is 0 if all predictions are the same.
+    Here, P_i = softmax(z_i) are the predictions for sample i, and H is the entropy. The formula is
+    equation 6 of SDEA. The result is in [-ln C, 0]. The result is smallest if predictions are
+    certain and all classes are predicted equally often. The result is 0 if all predictions are the
+    same.
 
     Args:
         logits_BC: the logits z, one row per sample i.

@@ -19,7 +19,7 @@ class Weighting:
     """The weights that a rule gives to rows.
 
     Args:
-        weights_M: q, with sum 1.
+        weights_M: the weights q of the rows, which add up to 1.
         iterations: number of steps taken.
         converged: whether the top variance ‖Cov_q‖₂ fell to the threshold ξ or below.
     """
@@ -30,12 +30,13 @@ class Weighting:
 
 
 class QuasiGradientRule(Rule):
-    """Computes sum_i q_i x_i, with lower weights q for outliers so that ‖Cov_q‖₂ is at most ξ.
+    """Computes a weighted mean of the rows, with low weights for outliers.
 
-    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the mean and the covariance of the
-    rows with these weights. The vector v is the top eigenvector of Cov_q. The rule lowers the
-    weights of rows with a large g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ is at most ξ. All of q, g and
-    ‖Cov_q‖₂ are computed from the M x M matrix of squared distances.
+    The result is sum_i q_i x_i; the weights q of the rows x_i sum to 1. Here, μ_q and Cov_q are the
+    mean and the covariance of the rows with these weights. The vector v is the top eigenvector of
+    Cov_q, and ‖Cov_q‖₂ is the top eigenvalue. The rule lowers the weights of rows with a large
+    g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ is at most ξ. All of q, g and ‖Cov_q‖₂ are computed from
+    the M x M matrix of squared distances.
     """
 
     xi: float | None = Field(default=None, gt=0)
@@ -53,7 +54,7 @@ class QuasiGradientRule(Rule):
         """Weights for rows of `dim` numbers, from squared distances; at most f rows are hostile."""
 
     def threshold(self, distances_MM: Tensor, f: int) -> float:
-        """ξ for these rows."""
+        """The limit ξ on the variance of these rows."""
         if self.xi is not None:
             return self.xi
         return 2 * spectral.honest_variance(distances_MM, len(distances_MM) - f)
@@ -84,8 +85,9 @@ class QuasiGradientRule(Rule):
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)
             first, end = max(start, place.start), min(stop, place.stop)
             if first < end:
-                # A rank that holds only a part of the block combines the whole block, and then
-                # keeps its part. The result thus has the same bits on any number of ranks.
+                # A rank that holds some coordinates of the block computes the weighted sum of the
+                # rows for the whole block. The rank then keeps only its own coordinates. The result
+                # thus has the same bits on any number of ranks.
                 made_C = part.combine(solution.weights_M)
                 out_D[first - place.start : end - place.start] = made_C[first - start : end - start]
         return out_D

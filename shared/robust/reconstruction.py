@@ -57,7 +57,8 @@ class SearchSettings:
 def movement(predict: Predict, start_D: Tensor, synthetic: Synthetic, steps: int) -> Tensor:
     """The movement θ_steps - θ_0 (K, D) of gradient descent on each client's synthetic samples.
 
-    A step is θ <- θ - rate ∇ CE(z(x; θ), softmax(label)). All clients start from θ_0 = `start_D`.
+    A step moves the parameters θ to θ - rate · ∇ CE(z(x; θ), softmax(label)). Here, CE is the cross
+    entropy of the logits z and the soft labels. All clients start from θ_0 = `start_D`.
     """
     start_KD = start_D.expand(len(synthetic.rate_K), -1)
     moved_KD = torch.zeros_like(start_KD)

@@ -12,7 +12,10 @@ from rampart_fl.shared.runtime.device import to_device
 
 
 class ServerStep(FamilyMember):
-    """Moves the global model w at velocity v: v = momentum v + aggregate, w += learning_rate v."""
+    """Moves the global model by the aggregate, with momentum.
+
+    The velocity v becomes momentum · v + aggregate. Then learning_rate · v is added to the model.
+    """
 
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)

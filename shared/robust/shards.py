@@ -30,7 +30,7 @@ A shard or window therefore ends where a chunk of the default size ends."""
 Group = distributed.ProcessGroup
 """A group of processes that aggregate together.
 
-Its backend is gloo, or nccl if every process holds its coordinates on a GPU of its own."""
+The group's backend is gloo, or nccl if every process holds its coordinates on a GPU of its own."""
 CPU = torch.device("cpu")
 
 

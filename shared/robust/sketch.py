@@ -52,10 +52,10 @@ def sketch(
 ) -> Tensor:
     """Sketch (K,) of a vector: signed sums of every K-th coordinate, in float32 on the CPU.
 
-    y_k = sum_j s_{k + jK} x_{k + jK} is the sketch of x, with random signs s. Inner products are
-    preserved in expectation: <y, y'> ~ <x, x'>, where y' is the sketch of another vector x'. The
-    standard deviation of <y, y'> is about |x| |x'| / sqrt(K). Inner products are exact if the
-    vectors have at most K coordinates.
+    The sketch y of a vector x has the numbers y_k = sum_j s_{k + jK} x_{k + jK}, with random signs
+    s. Inner products are preserved in expectation: <y, y'> ~ <x, x'>, where y' is the sketch of
+    another vector x'. The standard deviation of <y, y'> is about |x| |x'| / sqrt(K). Inner products
+    are exact if the vectors have at most K coordinates.
 
     Args:
         vector_D: a vector; never written to.

@@ -25,7 +25,7 @@ class Spectrum:
     """The top eigenvalue of a weighted covariance, and the rows' quasi-gradients.
 
     Args:
-        variance: the largest eigenvalue of Cov_q, that is ‖Cov_q‖₂.
+        variance: the largest eigenvalue ‖Cov_q‖₂ of the covariance Cov_q.
         along_M: the quasi-gradient (vᵀ(x_i - μ_q))² of every row, where v is the unit eigenvector
             of the largest eigenvalue.
     """
@@ -39,7 +39,7 @@ def centred_gram(distances_MM: Tensor, weights_M: Tensor) -> Tensor:
 
     Args:
         distances_MM: squared Euclidean distances, float64.
-        weights_M: q, with sum 1.
+        weights_M: the weights q of the rows, which add up to 1.
 
     >>> centred_gram(torch.tensor([[0.0, 4.0], [4.0, 0.0]]), torch.tensor([0.5, 0.5]))
     tensor([[ 1., -1.],
@@ -58,7 +58,7 @@ def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
 
     Args:
         distances_MM: squared Euclidean distances, float64.
-        weights_M: q >= 0, with sum 1.
+        weights_M: the weights q of the rows, which are at least 0 and add up to 1.
 
     >>> points = torch.tensor([0.0, 0.0, 0.0, 0.0, 10.0])
     >>> top((points[:, None] - points) ** 2, torch.full((5,), 0.2)).along_M.round()
@@ -152,7 +152,9 @@ def honest_variance(distances_MM: Tensor, count: int) -> float:
 
 
 def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
-    """The KL projection of q >= 0 on {Σp = 1, p <= cap}: p_i = min(cap, s q_i) for some factor s.
+    """The KL projection p of weights q on the weights that sum to 1 and do not exceed `cap`.
+
+    All q must be at least 0. The projection is p_i = min(cap, s q_i) for some factor s.
 
     If fewer than 1 / cap rows have a positive weight, the cap is raised so that these weights can
     sum to 1.

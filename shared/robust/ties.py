@@ -47,7 +47,8 @@ def ranking(scores_XM: Tensor, within: float) -> Tensor:
     """The positions (X, M) of the scores in increasing order; tied scores keep their order.
 
     Two scores are tied if they differ by at most `within`. If a is tied with b and b is tied with
-    c, then a is also tied with c. Positions follow the ids, so ties go to the lower id.
+    c, then a is also tied with c. Rows are sorted by id, so of two tied rows, the row with the
+    lower id comes first.
 
     >>> ranking(torch.tensor([3.0, 1.0 + 1e-6, 1.0, 2.0]), within=1e-3)
     tensor([1, 2, 3, 0])

@@ -1,7 +1,7 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
 Row k is (start_k - base_k) + upload_k. Row k is therefore the difference between client k's trained
-model and base_k. This is true for every model that the client may have started from (FedCAP's
+model and base_k. Row k is this difference no matter which model the client started from (FedCAP's
 recovery and calibration). The base is the global model of the round or, if groups of clients are
 isolated, the client's own model.
 

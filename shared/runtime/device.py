@@ -22,8 +22,8 @@ def device(name: str) -> torch.device:
     >>> device("cpu")
     device(type='cpu')
     """
-    # To be deterministic, cuBLAS needs a workspace of fixed size. It reads the size from an
-    # environment variable when a process uses cuBLAS for the first time.
+    # To be deterministic, cuBLAS needs a workspace of fixed size. cuBLAS reads the size from an
+    # environment variable when a process first uses cuBLAS.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)
@@ -38,7 +38,7 @@ def device(name: str) -> torch.device:
 
 
 def prefer_deterministic() -> None:
-    """Makes torch use deterministic algorithms, and warn if an operation has none.
+    """Makes torch use deterministic algorithms; torch warns if an operation has no such algorithm.
 
     If torch is already set to refuse operations without a deterministic algorithm, this setting
     stays.
@@ -46,8 +46,8 @@ def prefer_deterministic() -> None:
     if torch.get_deterministic_debug_mode():
         return
     torch.set_deterministic_debug_mode("warn")
-    # By default, torch also fills uninitialized tensors when it uses deterministic algorithms. This
-    # takes time, and serves only to reveal errors.
+    # By default, torch also fills uninitialized tensors when it uses deterministic algorithms.
+    # Filling them takes time, and serves only to reveal errors.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # untyped
 
 

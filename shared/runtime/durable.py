@@ -83,7 +83,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
-    except OSError as error:  # The error names `path`: users do not know `part`.
+    except OSError as error:  # The message names `path`, because users do not know `part`.
         raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}") from None
     try:
         yield part

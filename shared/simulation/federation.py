@@ -1,4 +1,4 @@
-"""A whole federation in one process; services share its code for rounds, training and attacks.
+"""A federation in one process, with the services' own code for rounds, training and attacks.
 
 All clients of a round train together. Every random draw is seeded by the experiment, the client and
 the round. The networked services therefore compute the same models if the server also draws from

@@ -12,11 +12,11 @@ By default, uvicorn has these gaps:
 - uvicorn accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and of its trailers. It also limits the time
-until the head is complete. It answers every refused request with an RFC 9457 problem. The same time
-limit applies in two other cases: the rest of a request's body is still missing after the response,
-or the client stops reading the response. A `Connection` also limits the number of pipelined
-requests in the queue, and reads nothing while requests wait in the queue. If too many connections
-are open, a new connection is refused.
+until the head is complete. This time limit applies in two other cases, too: the rest of a request's
+body is still missing after the response, or the client stops reading the response. A `Connection`
+answers every refused request with an RFC 9457 problem. A `Connection` also limits the number of
+pipelined requests in the queue, and reads nothing while requests wait in the queue. If too many
+connections are open, a new connection is refused.
 """
 
 import asyncio
@@ -160,7 +160,11 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Counts bytes up to the next head or piece of a body; refuses too many bytes."""
+        """Parses received bytes; refuses a client that sends too many bytes outside of bodies.
+
+        The method counts the bytes that have arrived since the last complete head, or since the
+        last piece of a body. It refuses the client if it counts more than `HEAD` bytes.
+        """
         self._overhead += len(data)
         if self._timer is None and not self._serving and not self._body_open:
             self._arm()

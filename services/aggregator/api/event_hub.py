@@ -109,7 +109,7 @@ class EventHub:
         """The waiting requests of each topic."""
         self._seen: dict[str, tuple[float, str, bool]] = {}
         self._away: set[str] = set()
-        """The clients that said that they are away, in the last of their requests that this process
+        """The clients that are away, according to the newest of their requests that this process
         has stored."""
         self._run: str | None = None
         """The current run, whose events the hub reads; None if there is no current run."""
@@ -203,9 +203,9 @@ class EventHub:
     ) -> bool:
         """Whether events were deleted before this process read them.
 
-        This can happen if the process was suspended, for example. A log always keeps at least its
-        `BATCH` newest events. If it deleted events that this process has not read, the next read
-        therefore returns a full batch.
+        For example, events can be deleted unread while the process is suspended. A log always keeps
+        at least its `BATCH` newest events. If it deleted events that this process has not read, the
+        next read therefore returns a full batch.
         """
         redis, sizes = self._stores.redis, Counter(stream for stream, _ in events)
         full = [one for one, size in sizes.items() if size >= BATCH and positions[one] != BEGINNING]

@@ -22,8 +22,8 @@ class Identities:
 
     Args:
         clients: the store of clients.
-        hub: reports rotated and revoked tokens. While the hub cannot read events, it cannot report
-            them, so the cache adds no client.
+        hub: reports rotated and revoked tokens. While the hub cannot read events, it reports no
+            such tokens, so the cache adds no client.
     """
 
     def __init__(self, clients: ClientStore, hub: EventHub) -> None:

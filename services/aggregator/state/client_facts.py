@@ -36,5 +36,5 @@ class ClientFacts(NamedTuple):
 
 
 def silence(stored: float, now: float) -> float:
-    """Seconds since a client's last request, by its stored time; infinite if the client is away."""
+    """Seconds since the stored time of a client's last request; infinite if the client is away."""
     return inf if stored < 0 else now - stored

@@ -252,7 +252,7 @@ class ClientStore:
         return None if raw is None else read_record(ClientRecord, raw)
 
     async def without_token(self, clients: Collection[str]) -> set[str]:
-        """The registered clients among the given clients that have a revoked or expired token."""
+        """Those of the given clients that are registered and have a revoked or expired token."""
         if not clients:
             return set()
         now = await self.redis.time()

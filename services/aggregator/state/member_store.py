@@ -130,10 +130,12 @@ class MemberStore:
             answer: the answer.
             slots: number of slots of the run.
         Returns:
-            ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
-            element is "evicted", "unfounded", "over", "frozen" or "full". "unfounded" means that
-            the run has not been offered, and "over" that the run accepts no more members. "frozen"
-            means that a member cannot decline, and "full" that no slot is free.
+            The first value is "recorded" or, if the client is a member already, "member". If the
+            answer is refused, the first value is "evicted" (the client is evicted or barred),
+            "unfounded" (the run has not been offered), "over" (the run accepts no more members),
+            "frozen" (a member cannot decline) or "full" (no slot is free). The second value is the
+            client's slot if the first value is "recorded", "member" or "frozen", and the client has
+            a slot; otherwise, it is "".
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)

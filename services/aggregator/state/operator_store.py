@@ -84,8 +84,8 @@ class OperatorStore:
     ) -> tuple[str, OperatorRecord]:
         """Adds an operator.
 
-        If there is an operator of this name whose token is no longer valid, the new operator
-        replaces it.
+        The name of an existing operator can be reused if this operator's token is no longer valid.
+        The new operator then replaces the existing one.
 
         Returns:
             The first value is "added", "over" or "taken". "taken" means that an operator of this

@@ -137,7 +137,8 @@ class Snapshot(BaseModel):
         return self.ticket_models(client, final=True)["model"]
 
     def origins_of(self, client: str) -> dict[str, str]:
-        """Maps each challenged model that a client may start from to the unchallenged model.
+        """Maps each challenged model that a client may start from to the model without the
+        challenge.
 
         Keys and values are digests. The result has the client's entries in `origins`, and an
         entry for its current challenge.

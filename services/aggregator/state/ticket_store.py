@@ -113,8 +113,8 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: round and kind of an upload. If they are given, the receipt of this upload is
-                also looked up.
+            upload: round and kind of an upload whose receipt is looked up, too; None to look up no
+                receipt.
         """
         return await self._standings.ask((client, upload))
 

@@ -15,7 +15,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:
         name, arguments, named = call
-        with suppress(*EXPECTED_ERRORS):  # Rank 0 also gets this error, and handles it.
+        with suppress(*EXPECTED_ERRORS):  # Rank 0 gets the same error, and handles it.
             if name == "begin":
                 run, experiment, spec, seed = arguments
                 round_engine = RoundEngine(

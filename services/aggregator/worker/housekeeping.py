@@ -16,7 +16,8 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 SWEEP = 600.0
-"""Seconds between sweeps. A sweep removes only unreferenced blobs that are older than this."""
+"""Seconds between sweeps. A sweep removes an unreferenced blob only if it was stored more than this
+many seconds ago."""
 REMOVAL = 1.0
 """Seconds between searches for deleted runs."""
 RETRY = 30.0

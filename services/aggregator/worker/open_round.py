@@ -34,7 +34,8 @@ class ClosedRound:
     before: Snapshot
     """The snapshot with which the round began."""
     receipts: Mapping[str, Receipt]
-    """The receipts of the aggregated updates, by client."""
+    """The receipts of the updates from which the result was computed, by client. The round may have
+    rejected some of these updates."""
     decided: RoundResult
 
 

@@ -58,7 +58,7 @@ class Ranks:
         local: number of this process on its machine.
         sums: the process group through which ranks exchange tensors of the pool; None if there is
             only one process.
-        via: the device on which ranks exchange these tensors.
+        via: the device on which ranks exchange tensors of the pool.
     """
 
     rank: int = 0

@@ -238,7 +238,7 @@ class RoundEngine:
 
         Args:
             round_: number of the round.
-            receipts: the updates to aggregate, by client.
+            receipts: the updates to judge and to aggregate, by client.
             position: position of the last event that was handled for the round.
             pulls: clients that wait for a ticket (buffered policy).
             standing: the barred clients, the number of clients, and the operator's eviction mode.

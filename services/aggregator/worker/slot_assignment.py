@@ -24,7 +24,8 @@ async def count_accepted(
     Args:
         members: the clients' answers.
         experiment: determines how many clients the run needs.
-        deadline: Unix time from which fewer clients suffice; None if joining has no deadline.
+        deadline: Unix time from which the run can start with fewer clients; None if joining has no
+            deadline.
     """
     answers = await members.answer_count()
     if answers < experiment.clients_to_start(late=deadline is not None):

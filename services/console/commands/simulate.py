@@ -50,8 +50,8 @@ def simulate(
         AccuracySource,
         typer.Option(
             help="The final accuracy is that of the last round (last), the mean of the last five "
-            "rounds (mean5), or that of the best round (best). With end, it is measured at the "
-            "end: clients evaluate the models that the last aggregation produced."
+            "rounds (mean5), or that of the best round (best). With end, it is the "
+            "accuracy of the models that the last aggregation produced."
         ),
     ] = "last",
     checkpoint: Annotated[

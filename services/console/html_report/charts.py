@@ -94,7 +94,8 @@ class _Scales:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """The vertical place of a value; a value beyond the axis is placed at its nearer end."""
+        """The vertical place of a value; a value beyond the axis is placed at the axis's nearer
+        end."""
         inside = min(max(value, self.low), self.high)
         share = (self.high - inside) / ((self.high - self.low) or 1.0)
         return TOP + share * (HEIGHT - TOP - BOTTOM)

@@ -28,8 +28,8 @@ GIVE_UP = 3600.0
 If the process is a server, the federation stops. The time is long, so that somebody can free space
 on a full disk."""
 SCARCE = 2**26
-"""A number of bytes. If a process dies while the disk has less free space, the log states the free
-space."""
+"""If a process dies while the disk has less free space than this number of bytes, the log states
+the free space."""
 PER_PROCESS = 10
 """Maximum number of clients per process."""
 
@@ -78,8 +78,8 @@ class SupervisedFederation:
         self._folder = folder
         self._clock = clock
         self._pause = pause
-        # These methods do not wait until the process listens, because other processes may die
-        # during such a wait.
+        # The `launch` methods do not wait until the process listens, because other processes may
+        # die during such a wait.
         starts = {"redis": federation.launch_redis, "aggregator": federation.launch_aggregator}
         self._supervised = {name: Supervised(start, clock()) for name, start in starts.items()}
         for name in self._supervised:
@@ -152,7 +152,12 @@ class SupervisedFederation:
             how += f"; every start in the last {GIVE_UP / 60:g} minutes failed"
             if one.needed:
                 raise ChildFailed(f"{name} {how}; {tail}")
-            log.error("%s %s; its clients stay offline until the next serve; %s", name, how, tail)
+            log.error(
+                "%s %s; its clients stay offline until the next `rampart serve`; %s",
+                name,
+                how,
+                tail,
+            )
             del self._supervised[name]
             return
         log.warning("%s %s; waiting %g s before the next start; %s", name, how, one.wait, tail)

@@ -69,7 +69,7 @@ def up(
         RunUnfinished: the run failed or was cancelled; its records are in the folder.
     """
     experiment = validate(experiment)
-    # Download missing data sets once here, instead of in every process.
+    # Download missing data sets here. Otherwise, each process would download them for itself.
     downloads.fetch_all([experiment])
     started = time.monotonic()
     hostile = [c for c, r in zip(experiment.client_names, experiment.roles, strict=True) if r]

@@ -56,8 +56,8 @@ def curves(
         path: path of the file; its suffix is replaced with the name of each format in `kinds`.
         title: title above all panels.
         axis: label of the horizontal axis.
-        at: the points' positions on the horizontal axis: numbers, or names (drawn at equal
-            distances).
+        at: the points' positions on the horizontal axis. Positions are numbers, or names, which are
+            drawn at equal distances.
         panels: the lines of each panel, keyed by the panel's label, then by the line's name; None
             leaves a gap in a line.
         spread: half the height of the band around a line at each position, keyed by panel and line.

@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.data import attacks
 class LabelFlip(DataAttack):
     """Changes every label to the next class, or to the mirrored class.
 
-    Label y becomes (y + 1) mod C, or C - 1 - y in the mirrored variant.
+    If there are C classes, label y becomes (y + 1) mod C, or C - 1 - y in the mirrored variant.
 
     In the mirrored variant with an odd number of classes, the middle class keeps its label.
 
@@ -26,7 +26,8 @@ class LabelFlip(DataAttack):
 
     paper = "FedCAP, section VI-A3; the variant mirror: FedCAP's code and ByzFL"
     variant: Literal["next", "mirror"] = "next"
-    """`next`: class (y + 1) mod C replaces class y; `mirror`: class C - 1 - y replaces class y."""
+    """With `next`, class (y + 1) mod C replaces class y; with `mirror`, class C - 1 - y replaces
+    class y."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0

@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.data import attacks
 
 @attacks.register("pair_flip")
 class PairFlip(DataAttack):
-    """Each label y becomes (y + 1) mod C with probability `rate`.
+    """With probability `rate`, a label y becomes (y + 1) mod C, where C is the number of classes.
 
     >>> PairFlip(rate=1).apply(torch.zeros(2, 1), torch.tensor([0, 2]), 3, torch.Generator())[1]
     tensor([1, 0])

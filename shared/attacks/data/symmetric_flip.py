@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.data import attacks
 
 @attacks.register("symmetric_flip")
 class SymmetricFlip(DataAttack):
-    """With probability `rate`, a label becomes one of the other C - 1 labels, all equally likely.
+    """With probability `rate`, a label becomes one of the other labels, all equally likely.
 
     >>> flip, labels = SymmetricFlip(rate=1), torch.tensor([0, 1])
     >>> flip.apply(torch.zeros(2, 1), labels, 2, torch.Generator())[1]

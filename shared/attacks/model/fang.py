@@ -93,7 +93,10 @@ class Fang(CollusionAttack):
 
 
 def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> float:
-    """The first λ to try: λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
+    """The first λ to try, computed from the B known honest updates x_i.
+
+    It is λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D), where D is the number
+    of coordinates.
 
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
     that are nearest to x_i. With n clients, f attackers and full knowledge, B = n - f. Thus B - 2

@@ -25,9 +25,10 @@ angle so far."""
 class FLTrustAdaptive(CollusionAttack):
     """Uploads the vector that moves FLTrust's aggregate most against the signs of the honest mean.
 
-    The upload is |u0| e, where u0 is the trusted update, and e is the unit vector that minimizes
-    s·A(e). Here, s = sign(mean) is the honest direction. FLTrust's aggregate is |u0| A(e) with
-    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c).
+    The upload is |u0| e: it has the norm of the trusted update u0 and the direction of a unit
+    vector e. With these uploads, FLTrust's aggregate is |u0| A(e), where
+    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c). The attack chooses the e that minimizes
+    s·A(e), where s = sign(mean) is the honest direction.
 
     If the attack knows the server's own update, the trusted update u0 is this update. Otherwise, u0
     is the mean of the known honest updates x_i. Each x_i has the direction x̄_i = x_i / |x_i| and
@@ -70,12 +71,15 @@ class FLTrustAdaptive(CollusionAttack):
 
 
 def best_angle(pull: float, trust: float, along: float, across: float, attackers: int) -> float:
-    """The angle 0 ≤ θ < π/2 to u0 that minimizes (P + w (a cos θ - b sin θ)) / (T + w).
+    """The angle to the trusted update u0 at which the attackers' uploads do the most harm.
 
-    w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
-    scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients (see
-    `FLTrustAdaptive`). The number a (`along`) is the component of s in the direction of u0. The
-    number b (`across`) is the norm of the component of s that is perpendicular to u0.
+    The angle θ with 0 ≤ θ < π/2 minimizes s·A(e) = (P + w (a cos θ - b sin θ)) / (T + w). The
+    symbols s, A, e, TS_i and x̄_i are those of `FLTrustAdaptive`.
+
+    Here, w = M cos θ is the trust in the M attackers. T (`trust`) is the sum of the honest clients'
+    trust scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients. The number
+    a (`along`) is the component of s in the direction of u0. The number b (`across`) is the norm of
+    the component of s that is perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from rampart_fl.shared.attacks.noise import normal, per_attacker
 class Gaussian(ModelAttack):
     """Uploads Gaussian noise.
 
-    The upload is u = mean + std N(0, 1) in every coordinate, independent of the honest update.
+    Each coordinate of the upload is drawn from a normal distribution with the mean `mean` and the
+    standard deviation `std`. The upload does not depend on the honest update.
 
     >>> Gaussian(mean=3, std=0).apply(torch.zeros(1, 2), Knowledge(4, 1))
     tensor([[3., 3.]])

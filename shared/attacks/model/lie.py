@@ -10,7 +10,10 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 def largest_z(participants: int, attackers: int) -> float:
-    """z = Φ⁻¹((n - m - s) / (n - m)) for n clients, m attackers and s = ⌊n/2⌋ + 1 - m supporters.
+    """The largest z with which the attackers and their supporters are expected to be a majority.
+
+    For n clients, m attackers and s = ⌊n/2⌋ + 1 - m supporters, the function computes
+    z = Φ⁻¹((n - m - s) / (n - m)).
 
     Φ is the distribution function of the standard normal distribution. Supporters are honest
     clients on the attackers' side of the mean. Their updates are expected to be farther from the
@@ -42,9 +45,9 @@ class LIE(MomentAttack):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations. By default, z is as large as one condition allows: a majority
-    of all clients is expected to be on the attackers' side of the mean, at least z standard
-    deviations away. The attackers count towards this majority."""
+    """Number of standard deviations. By default, z is the largest number that meets this condition:
+    a majority of all clients is expected to be on the attackers' side of the mean, at least z
+    standard deviations from the mean. The attackers count towards this majority."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

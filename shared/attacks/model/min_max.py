@@ -13,11 +13,13 @@ from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 class MinMax(LineSearchAttack):
     """Shifts the mean until its largest distance to a known update reaches a limit.
 
-    u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
+    The upload is u = μ + γ p, where μ is the mean of the known updates x_i, and `perturbation`
+    chooses the direction p. By default, γ is the largest number for which
+    max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
-    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. In this formula, a = |p|², b_i =
-    p·(μ - x_i), and `limit` is max_ij |x_i - x_j|, the largest distance between two known updates.
+    This γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. In this formula, a = |p|²,
+    b_i = p·(μ - x_i), and `limit` is max_ij |x_i - x_j|, the largest distance between two known
+    updates.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft

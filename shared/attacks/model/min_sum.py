@@ -20,12 +20,13 @@ After the search, `craft` compares the upload's sum of distances with the exact 
 class MinSum(LineSearchAttack):
     """Shifts the mean until the sum of its distances to known updates reaches a limit.
 
-    u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
+    The upload is u = μ + γ p, where μ is the mean of the known updates x_i, and `perturbation`
+    chooses the direction p. By default, γ is the largest number for which
+    Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
-    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. For any
-    point v, the sum of squared distances to the known updates is B |v - μ|² larger than the same
-    sum for μ. The sum for u therefore equals the limit if u is as far from μ as the farthest x_i.
-    Hence, the largest γ is max_i |x_i - μ| / |p|. If `squared` is false, the distances are not
+    For any point v, the sum of squared distances to the known updates is B |v - μ|² larger than the
+    same sum for μ. The sum for u therefore equals the limit if u is as far from μ as the farthest
+    x_i. Hence, the largest γ is max_i |x_i - μ| / |p|. If `squared` is false, the distances are not
     squared. The sum of distances is convex in γ, so bisection finds the largest γ for which the sum
     does not exceed the limit.
 

@@ -26,12 +26,12 @@ HALVINGS = 20
 class NormRiding(ModelAttack):
     """Turns the calibrated update against the honest direction, just below the detectors' limit.
 
-    u = -L c / |c| - o, with o = sent - reference and c = o + own update.
+    The upload is u = -L c / |c| - o. Here, L is the norm to reach, o = sent - reference is an
+    offset, and c = o + own update is the honest calibrated update.
 
-    Here `sent` is the model that the attacker received, `reference` is the global model, and L is
-    the norm to reach. The server calibrates an upload by adding the offset o. The calibrated update
-    therefore points against the honest calibrated update c and has norm L. The attacker uploads -o
-    if c is 0.
+    In these formulas, `sent` is the model that the attacker received, and `reference` is the global
+    model. The server calibrates an upload by adding the offset o. The calibrated update therefore
+    points against c and has norm L. The attacker uploads -o if c is 0.
 
     An attacker without knowledge uses L = (1 - margin) · threshold, and assumes that it received
     the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.

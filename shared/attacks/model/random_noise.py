@@ -18,10 +18,11 @@ from rampart_fl.shared.errors import ConfigurationError
 class RandomNoise(ModelAttack):
     """Noise as large as the update, or the parameters of a randomly initialized model.
 
-    `update`: the upload is std N(0, 1). The factor std is the population standard deviation of the
-    coordinates of the honest update. `parameters`: the uploaded model is randomly initialized.
-    `interpolation`: the uploaded model is the midpoint between a randomly initialized model and the
-    honestly trained model.
+    `update`: each coordinate of the upload is drawn from a normal distribution with mean 0. The
+    standard deviation of this distribution is the population standard deviation of the honest
+    update's coordinates. `parameters`: the uploaded model is randomly initialized. `interpolation`:
+    the uploaded model is the midpoint between a randomly initialized model and the honestly trained
+    model.
 
     >>> noisy = RandomNoise().apply(torch.tensor([[1.0, -1.0]]), Knowledge(4, 1))
     >>> noisy.shape

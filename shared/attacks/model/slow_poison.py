@@ -17,11 +17,12 @@ from rampart_fl.shared.seeding import generator
 class SlowPoison(MomentAttack):
     """Drifts in one fixed direction; the drift grows from round to round.
 
-    u = clamp(mean + min(strength, pace · (t + 1)) · s · std, lowest, highest).
+    The upload is u = clamp(mean + min(strength, pace · (t + 1)) · s · std, lowest, highest), where
+    mean, std, lowest and highest are taken over the known updates, in each coordinate.
 
     In this formula, t is the number of rounds since `from_round`. The vector s has random signs and
-    is drawn once for the whole run, so that small steps add up. Each coordinate stays between the
-    lowest and the highest value of the known updates.
+    is drawn once for the whole run, so that small steps add up. Because of the clamp, each
+    coordinate stays between the lowest and the highest known value.
 
     >>> known_BD = torch.tensor([[0.0], [2.0], [4.0]])
     >>> late = Knowledge(20, 6, known_BD, round=99, seed=1)

@@ -20,8 +20,8 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class SybilClones(Wrapper):
     """Every attacker uploads a copy of the first attacker's crafted update.
 
-    u_f = v + jitter |v| e_f, where v is the first attacker's upload, and e_f is a random unit
-    vector.
+    Attacker f uploads v + jitter |v| e_f, where v is the first attacker's upload, and e_f is a
+    random unit vector.
 
     Without jitter, all copies are equal. With a small jitter, the copies differ, so a comparison of
     bytes does not reveal the copies.

@@ -58,9 +58,10 @@ def squared_norm(
     sizes: Sequence[int],
     along: Callable[[int], Sequence[Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """For each model, the estimated mean of |J_a|_F² on its samples (K,), and the gradient (K, D).
+    """The mean squared norm (K,) of each model's Jacobians at its samples, and its gradient (K, D).
 
-    The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; the gradient is with respect to θ.
+    The mean is estimated as C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|² from M random projections m, with the
+    symbols of the module's docstring. The gradient is with respect to the parameters θ.
 
     Args:
         network: applies the models.
@@ -95,7 +96,7 @@ def measured_norm(
     sizes: Sequence[int],
     draws: Sequence[torch.Generator],
 ) -> Tensor:
-    """For each model, the estimated mean of |J_a|_F² on its samples (K,), in float64.
+    """The estimated mean squared norm (K,) of each model's Jacobians at its samples, in float64.
 
     Args:
         network: applies the models.

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 class TextEmbedding(nn.Module):
-    """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and is ignored.
+    """Divides the sum of a text's n token vectors by √n; token 0 is padding and is ignored.
 
     The result has about the norm of one vector, whatever the length of the text. The mean of the
     vectors would shrink with the length of the text, and the gradients of the vectors would shrink
@@ -36,14 +36,14 @@ class TextEmbedding(nn.Module):
 
 
 def text_embedding(ids: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-    """Σ v / √n over the n tokens that are not padding; v is a token's row of `weight`."""
+    """Divides the sum of the n token vectors (rows of `weight`) by √n; leaves out padding."""
     inside = (ids != 0).unsqueeze(-1).to(weight.dtype)
     total = (functional.embedding(rows, weight) * inside).sum(-2)
     return total / inside.sum(-2).clamp(min=1).sqrt()
 
 
 class ResidualBlock(nn.Module):
-    """shortcut(x) + body(x).
+    """Adds the output of the shortcut to the output of the body.
 
     Args:
         body: the module of the main branch.

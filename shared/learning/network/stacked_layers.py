@@ -165,7 +165,7 @@ def linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """Batch normalization: (h - mean) / sqrt(var + ε).
+    """Batch normalization: replaces the activations h by (h - mean) / sqrt(var + ε).
 
     In training, mean and var are computed from the batch; at inference, the running statistics are
     used.
@@ -192,8 +192,9 @@ def batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
-        # `g` is (B, K, C, H, W) or (K, B, C). The averages are over the dimensions in `over`.
-        # Tensors (K, C) are viewed in the form `shape`, so that they broadcast to the shape of `g`.
+        # `g` has the shape (B, K, C, H, W) or (K, B, C). The averages are over the dimensions in
+        # `over`. Tensors (K, C) are viewed in the form `shape`, so that they broadcast to the shape
+        # of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)
@@ -235,7 +236,7 @@ def group_norm(name: str, layer: nn.GroupNorm) -> Layer:
 
 
 def _by_model(h: Tensor, k: int) -> Tensor:
-    """(B, K·C, ...) -> (B, K, C, ...), without a copy."""
+    """Reshapes (B, K·C, ...) to (B, K, C, ...), without a copy."""
     return h.view(len(h), k, h.shape[1] // k, *h.shape[2:])
 
 
@@ -266,15 +267,15 @@ def embedding(name: str) -> Layer:
 
 
 def to_images(x_KB: Tensor) -> Tensor:
-    """(K, B, C, H, W) -> (B, K·C, H, W), in channels-last format."""
+    """Reshapes images (K, B, C, H, W) to (B, K·C, H, W), in channels-last format."""
     return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 
 def flatten_images(h: Tensor, run: ForwardPass) -> Tensor:
-    """(B, K·C, H, W) -> (K, B, C·H·W)."""
+    """Reshapes images (B, K·C, H, W) to vectors (K, B, C·H·W)."""
     return h.reshape(len(h), run.k, -1).transpose(0, 1)
 
 
 def flatten_vectors(h: Tensor, run: ForwardPass) -> Tensor:
-    """(K, B, ...) -> (K, B, C); for samples that are not images."""
+    """Reshapes samples (K, B, ...) that are not images to vectors (K, B, C)."""
     return h.flatten(2)

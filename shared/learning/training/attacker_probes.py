@@ -36,8 +36,9 @@ def jacobian(
 ) -> Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]:
     """Returns a function (parameters (D,), draws) -> (squared Jacobian norm, its gradient (D,)).
 
-    The squared norm is the mean over samples s of |∂z_s/∂θ|_F², where z_s are the logits of s. The
-    function estimates this norm as HMSDFL does, with one random projection.
+    The squared norm is the mean over samples s of |∂z_s/∂θ|_F², where z_s are the logits of sample
+    s, and θ are the parameters. The function estimates this norm as HMSDFL does, with one random
+    projection.
     """
 
     def estimate(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,8 @@
 The last bits of a matrix product depend on the memory address of its first factor, modulo 16 bytes.
 Therefore, the last bits of a model's result depend on the model's position in the tensor of all
 models. Two restrictions keep every result unchanged. Clients move only by multiples of `unit`
-places. The number of clients that leave is a multiple of `unit`.
+places. As long as some clients of the group continue, the number of clients that leave is a
+multiple of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -47,8 +48,9 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 def step_ranges(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; within a range, the same clients take every step.
 
-    The clients that take the steps of a range occupy the first places. After each range, the number
-    of clients that leave is a multiple of `apart`.
+    The clients that take the steps of a range occupy the first places. After each range except the
+    last, the number of clients that leave is a multiple of `apart`. After the last range, all
+    remaining clients leave.
 
     >>> step_ranges([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

@@ -2,9 +2,9 @@
 
 In each step, each of a client's n samples is in the client's batch with probability q = b/n
 (Poisson sampling). Here, b is the batch size. The step clips each sample's gradient to the norm C.
-It then adds Gaussian noise of standard deviation σ C to the sum of the clipped gradients (DP-SGD).
-After T steps, a client's uploads satisfy (ε, δ)-differential privacy with respect to the client's
-samples. Opacus' accountant computes ε.
+The step then adds Gaussian noise of standard deviation σ C to the sum of the clipped gradients,
+where σ is the noise multiplier (DP-SGD). After T steps, a client's uploads satisfy
+(ε, δ)-differential privacy with respect to the client's samples. Opacus' accountant computes ε.
 
 The privacy guarantee covers only the uploaded updates. Clients report sample counts and losses
 without noise, so the guarantee does not cover these numbers. Personal models are trained without
@@ -138,9 +138,10 @@ def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "ND
 class PrivateTask(LocalTask):
     """A task that clips each sample's gradient and adds noise, but only for uploaded models.
 
-    g = 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)). For sample k, g_k is the gradient of the
-    loss plus all objective terms that read samples. The gradients of objective terms that read no
-    samples are added without clipping or noise.
+    The gradient is 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)), with b, C and σ as in the
+    module's docstring. For sample k, g_k is the gradient of the loss plus all objective terms that
+    read samples. The gradients of objective terms that read no samples are added without clipping
+    or noise.
     """
 
     spent: list[Tensor] = field(default_factory=list)
@@ -175,7 +176,10 @@ class PrivateTask(LocalTask):
         return gradient_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
-        """1/b Σ_k g_k min(1, C/|g_k|), computed for as many samples at once as `AT_ONCE` allows."""
+        """Clips the samples' gradients, adds them up, and divides the sum by b; adds no noise.
+
+        The gradients are computed for as many samples at once as `AT_ONCE` allows.
+        """
         total_KD = torch.zeros_like(model_KD)
         width = max(1, AT_ONCE // model_KD.numel())
         for start in range(0, batch.x_KB.shape[1], width):

@@ -72,8 +72,9 @@ class LocalTask:
     def balanced(self) -> "LocalTask":
         """The same task, with the balanced softmax for the models that are trained for upload.
 
-        L = CE(z_c + log n_c), where n_c is the number of the client's training samples of class c.
-        Classes without training samples are left out of the softmax (Ren et al., Balanced
+        The loss is CE(z_c + log n_c): the cross entropy of the logits z, after log n_c is added to
+        the logit of each class c. Here, n_c is the number of the client's training samples of class
+        c. Classes without training samples are left out of the softmax (Ren et al., Balanced
         meta-softmax, 2020).
         """
         counts_KC = self.cohort.counts_KC
@@ -135,7 +136,10 @@ class LocalTask:
         return gradient_KD.masked_fill(self.hostile_K[:, None], 0)
 
     def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
-        """w <- w - η v with v <- μ v + ∇L + decay·w, as in torch.optim's SGD.
+        """Takes a step of SGD with momentum and weight decay, as in torch.optim.
+
+        First, the momentum v of a model w becomes μ v + ∇L + decay·w, where ∇L is the gradient, and
+        μ is the experiment's momentum factor. Then w becomes w - η v, where η is the learning rate.
 
         The caller must not use the gradient afterwards, because the new model may overwrite it.
         """

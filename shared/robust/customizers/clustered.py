@@ -28,16 +28,16 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class Clustered(GroupedCustomizer):
     """Puts clients into clusters by the direction of their updates; every cluster has a model.
 
-    w_c = w + rule({d_k : k in cluster c}); clusters result from complete linkage with the distance
-    1 - cos(d_k, d_j).
+    The model of cluster c is w_c = w + rule({d_k : k in cluster c}), where w is the global model,
+    and d_k is the calibrated update of client k, that is, the difference between its trained model
+    and w. Clusters result from complete linkage with the distance 1 - cos(d_k, d_j).
 
-    w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
-    that is, differences from w. A client trains from the model of its cluster, so its row includes
-    what this model learned in earlier rounds. Clusters therefore stay similar from round to round.
-    A zero row is treated as opposite to all other rows. Each new cluster takes the name of a
-    cluster of the previous round; new and previous clusters are matched by the number of clients
-    that they have in common. A client that does not take part in a round keeps its cluster. A
-    client without a cluster trains from the global model.
+    A client trains from the model of its cluster, so its row includes what this model learned in
+    earlier rounds. Clusters therefore stay similar from round to round. A zero row is treated as
+    opposite to all other rows. Each new cluster takes the name of a cluster of the previous round;
+    new and previous clusters are matched by the number of clients that they have in common. A
+    client that does not take part in a round keeps its cluster. A client without a cluster trains
+    from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"

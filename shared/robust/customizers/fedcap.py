@@ -20,12 +20,15 @@ from rampart_fl.shared.robust.view import View
 class FedCAP(Customizer):
     """Mixes the model of each client with the models of similar clients.
 
-    Model k = reference + sum_i p_ki d_i, with p_kk = φ and p_ki = (1-φ) softmax_i≠k(α cos_ki).
+    The model of client k is reference + sum_i p_ki d_i. Its weights are p_kk = φ and, for all other
+    clients i, p_ki = (1-φ) softmax_i≠k(α cos_ki).
 
-    The d_i are calibrated updates, and the cos_ki are their cosine similarities (-1 if either
-    update is zero). The softmax for client k runs over all clients except k. A client without a row
-    in the pool is probed, that is, it trains once from the reference model. The weights for a
-    probed client's model are a softmax over all rows of the pool, without φ.
+    Here, d_i is the calibrated update of client i, and cos_ki is the cosine similarity of the
+    updates of k and i (-1 if either update is zero). The softmax for client k runs over all clients
+    except k. A client without a row in the pool is probed, that is, it trains once from the
+    reference model. The client's model is then mixed from all rows of the pool. The rows' weights
+    are the softmax of α times the rows' cosine similarities to the client's answer to the probe.
+    These weights do not depend on φ, because no row in the pool is the client's own.
     """
 
     paper = "FedCAP, section V-A, equations 4 and 5"

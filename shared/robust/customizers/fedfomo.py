@@ -21,8 +21,9 @@ from rampart_fl.shared.seeding import generator
 class FedFomo(Customizer):
     """Offers each client the models that lowered the client's loss most.
 
-    Offers M models to client i: random models, or the models n with the largest affinities A_in.
-    When client i reports the weight w_n for model n, w_n is added to A_in.
+    For each client i and each other client's model n, the server keeps an affinity A_in. It offers
+    client i M models: random models, or the models with the largest affinities. When client i
+    reports the weight w_n for model n, w_n is added to A_in.
 
     The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
     in the client's previous offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A

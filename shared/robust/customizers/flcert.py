@@ -26,9 +26,9 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class FLCert(GroupedCustomizer):
     """Trains one model for each group of clients; the groups' models vote on predictions.
 
-    For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
+    Group g consists of the clients k with hash(k) mod G = g. In each round, the group's model w_g
+    becomes w_g + rule({u_k : k in group g}), where u_k is the change that client k made to w_g.
 
-    w_g is the model of group g, and u_k is the change that client k made to the model of its group.
     No group influences another group, so m hostile clients can change at most m votes. If two
     labels have equally many votes, the smaller label wins. A group that has never had enough
     clients for its rule does not vote. When the federation ends, clients count the groups' votes on

@@ -22,12 +22,12 @@ from rampart_fl.shared.robust.detectors import detectors
 class RobustDistance(Detector):
     """Evicts clients that stay far from the other clients, and keep moving their models far.
 
-    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The median and the median
-    absolute deviation (MAD) are taken over all rows of the round. The excess is 1 if x equals the
-    larger of two limits: the median plus `mads` median absolute deviations, and `ratio` times the
-    median.
+    The excess of a number x is (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). Here, med x is
+    the median over all rows of the round, and MAD(x) is the median absolute deviation from it. The
+    excess is 1 if x equals the larger of two limits: the median plus `mads` median absolute
+    deviations, and `ratio` times the median.
 
-    The detector computes two excesses for each row. It computes the first excess from the row's
+    The detector computes two excesses for each row. The first excess is computed from the row's
     distance to the median row, |row - median row|. This distance does not depend on the rows'
     reference model, so poisoning the reference model does not change the first excess. The second
     excess is computed from the client's movement. The movement is the distance by which the client

@@ -24,8 +24,8 @@ class Answer:
     Args:
         correlation: a_0 / |r|, which is positive if the upload undoes the challenge.
         strength: a_0 / |δ_0|, which is 1 if the upload undoes the whole challenge.
-        rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
-            exchangeable, so P(`rank` <= k) <= k / (1 + J) for any k.
+        rank: 1 plus the number of decoys j whose answer a_j is at most a_0. If the upload does not
+            depend on δ_0, all answers are exchangeable, so P(`rank` <= k) <= k / (1 + J) for any k.
         count: number of answers that are ranked, 1 + J.
     """
 

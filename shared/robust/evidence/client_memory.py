@@ -272,7 +272,7 @@ def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
     `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
     (S, J, K) contains the decoys of each round, which all clients share. For each client and round,
     the tensor `due` (clients, S, 2, K) contains two sketches: first of the challenged model, then
-    of the challenge. Both are zero if there is no challenge.
+    of the challenge. Both sketches are zero if there is no challenge.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -73,8 +73,8 @@ class Upload:
         times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
         responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
-        passive: True if the detector challenges no clients. It then bets on every upload, even on
-            the uploads of suspects.
+        passive: True if the detector challenges no clients. The detector then bets on every upload,
+            even on the uploads of suspects.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from a challenged model.
     """

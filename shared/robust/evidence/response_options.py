@@ -59,7 +59,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     of the logarithms of the clients' largest norms."""
     challenges: bool = True
     """Whether suspects are challenged. If suspects are not challenged, the detector uses suspicion
-    as evidence. It may then request the eviction of an honest client if the client's loss has
+    as evidence. The detector may then request the eviction of an honest client whose loss has
     negative curvature. In the mode `observe`, the detector challenges no client."""
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""

@@ -42,8 +42,8 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.
         calm: number of uploads between the latest upload that was too long and this upload.
         clear: whether the client's answer to its challenge is clear.
-        far: whether the norm of this upload exceeded two numbers: the limit, and the largest norm
-            of the client's uploads that did not start from a challenged model.
+        far: True if the norm of this upload is above the limit, and also above the norm of each of
+            the client's uploads that did not start from a challenged model.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)
     (4.0, 7)

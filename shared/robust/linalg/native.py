@@ -4,10 +4,11 @@ A container image contains kernels for several processor levels (`prebuild`), so
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
 them.
 
-`RAMPART_KERNELS` selects the kernels. With `auto` (the default), Rampart loads or compiles the
-kernels; if this fails, it uses torch. With `native`, Rampart raises an error if there are no
-compiled kernels. With `torch`, Rampart always uses torch. `backend()` says which kernels are in use
-and why.
+`RAMPART_KERNELS` selects the kernels. With `auto` (the default), Rampart loads the image's kernels
+for this processor. If there are none, Rampart compiles the kernels, or loads them from the cache.
+If loading or compiling fails, Rampart uses torch. With `native`, Rampart raises an error if there
+are no compiled kernels. With `torch`, Rampart always uses torch. `backend()` says which kernels are
+in use and why.
 """
 
 import ctypes

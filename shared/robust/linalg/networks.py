@@ -44,10 +44,10 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop goes through the comparators backwards. For each wire, `state` says which value later
-    # comparators need on this wire. In the state `unread`, they need no value. In the state
-    # `member`, they need any value with a wanted rank. In the state `rank`, they need the value
-    # with one specific rank.
+    # The loop goes through the comparators from the last to the first. For each wire, `state` says
+    # which value must be on this wire after the comparator. `unread`: any value, because nobody
+    # reads the wire. `member`: a value with a wanted rank, no matter which of the wanted ranks.
+    # `rank`: the value with one specific rank.
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

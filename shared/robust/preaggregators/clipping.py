@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Tensor:
-    """min(1, threshold / |x_i|) for every row (M,); 1 for a zero row."""
+    """The factor min(1, threshold / |x_i|) of every row x_i (M,); 1 for a zero row."""
     lengths_M = linalg.norms(rows) if lengths_M is None else lengths_M
     return (threshold / lengths_M).nan_to_num(nan=1.0, posinf=1.0).clamp(max=1)
 
@@ -22,7 +22,7 @@ def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Te
 class Clipping(PreAggregator):
     """Clips every row to a norm of at most c.
 
-    x_i <- x_i min(1, c / |x_i|).
+    Row x_i becomes x_i min(1, c / |x_i|).
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[3.0, 4.0]]), ["clipping", "median"])

@@ -20,11 +20,12 @@ from rampart_fl.shared.robust.rules import rules
 class GAS(PreAggregator):
     """Keeps the rows nearest to a rule's result; a row's distance is summed over pieces of the row.
 
-    Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
+    The coordinates are split at random into p pieces. In each piece c, the rule F aggregates the
+    rows. The distance of row i is the sum over all pieces of |x_i,c - F(x_.,c)|. The n - f rows
+    with the smallest distances are kept.
 
-    F is the wrapped rule, and the pieces c are a random split of the coordinates. Here, x_i,c is
-    piece c of row i, and x_.,c is piece c of all rows. To get the paper's aggregate, use
-    `weighted_mean` as the next stage.
+    Here, x_i,c is piece c of row i, and x_.,c is piece c of all rows. To get the paper's aggregate,
+    use `weighted_mean` as the next stage.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [90.0, 90.0]])

@@ -15,7 +15,8 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 class NearestNeighbourMixing(PreAggregator):
     """Replaces each row by the mean of the rows nearest to it.
 
-    x_i <- mean of the n - f rows nearest to x_i, including x_i itself; ties go to the lower id.
+    Row x_i becomes the mean of the n - f rows nearest to x_i, including x_i itself. If two rows are
+    equally near, the row with the lower id is preferred.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), ["nnm", "median"], f=1)

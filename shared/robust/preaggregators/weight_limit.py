@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 class WeightLimit(PreAggregator):
     """Limits every row's trusted weight to a multiple of the median weight.
 
-    w_i <- min(w_i, times · median_j w_j).
+    The weight w_i of row i becomes min(w_i, times · median_j w_j), with the median over all rows j.
 
     Rules such as `weighted_mean` weight a row by the sample count that its client claims. Hostile
     clients can therefore dominate the result if they claim many samples. Suppose that fewer than

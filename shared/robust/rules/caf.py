@@ -15,11 +15,11 @@ from rampart_fl.shared.robust.rules import rules
 class CAF(Rule):
     """Lowers outliers' weights in steps, and uses the weights that give the smallest covariance.
 
-    The weights c_i of all rows start at 1. While sum c > n - 2f, a step sets
-    c_i <- c_i (1 - τ_i / max τ) with τ_i = (vᵀ(x_i - μ_c))². Here, μ_c and Cov_c are the mean and
-    the covariance of the rows with the weights c, and v is the top eigenvector of Cov_c. The
-    maximum of τ is taken over rows with c > 0. The result is the μ_c with the smallest ‖Cov_c‖₂
-    among all steps. If f = 0, the result is the mean.
+    The weights c_i of all rows start at 1. As long as the sum of the weights exceeds n - 2f, each
+    step sets c_i to c_i (1 - τ_i / max τ), where τ_i = (vᵀ(x_i - μ_c))² for row x_i. Here, μ_c and
+    Cov_c are the mean and the covariance of the rows with the weights c, and v is the top
+    eigenvector of Cov_c. The maximum of τ is taken over rows with c > 0. The result is the μ_c with
+    the smallest ‖Cov_c‖₂ among all steps. If f = 0, the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]]), "caf", f=1)

@@ -16,9 +16,9 @@ from rampart_fl.shared.runtime.device import to_device
 class CenteredClipping(Rule):
     """The previous aggregate plus the mean of the rows' clipped differences from this aggregate.
 
-    v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the previous round's v.
-
-    v is the aggregate. In the first round, v starts at 0.
+    The aggregate v starts at the previous round's v; in the first round, it starts at 0. Each
+    iteration adds the mean of the clipped differences:
+    v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|).
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

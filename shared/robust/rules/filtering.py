@@ -14,13 +14,14 @@ from rampart_fl.shared.robust.rules import rules
 class Filtering(QuasiGradientRule):
     """Lowers the weights of outliers until the weighted covariance is small.
 
-    While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
+    The weights q of the rows sum to 1. As long as ‖Cov_q‖₂ > ξ, each step sets q_i to
+    q_i (1 - g_i / max g), and then divides all weights by their sum.
 
-    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the weighted mean and covariance of
-    the rows. With the top eigenvector v of Cov_q, g_i = (vᵀ(x_i - μ_q))². Each step removes at
-    least one row. If `limited` is true (the default), all steps together remove at most 2f rows.
-    The steps stop early if the next step would remove all rows, or would exceed the limit of 2f. If
-    the steps stop early, the report says that the weights have not converged.
+    Here, μ_q and Cov_q are the weighted mean and covariance of the rows. For row x_i,
+    g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Each step removes at least one
+    row. If `limited` is true (the default), all steps together remove at most 2f rows. The steps
+    stop early if the next step would remove all rows, or would exceed the limit of 2f. If the steps
+    stop early, the report says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

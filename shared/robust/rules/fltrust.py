@@ -13,10 +13,11 @@ from rampart_fl.shared.robust.rules import rules
 class FLTrust(Rule):
     """Averages rows scaled to the server update's norm, weighted by similarity to this update.
 
-    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)). Here, u is the server's
-    own update, `context.server_update_D`. If no row has T > 0, the global model is not updated. The
-    norm of the result is at most |u|. Scaling a row does not change the result, with one exception:
-    T_i is 0 if |u| / |x_i| overflows in the rows' number format.
+    The result is sum_i T_i x_i |u| / |x_i|, divided by sum_i T_i. Here, u is the server's own
+    update (`context.server_update_D`), and T_i = max(0, cos(x_i, u)) is the trust in row x_i. If no
+    row has a trust above 0, the global model is not updated. The norm of the result is at most |u|.
+    Scaling a row does not change the result, with one exception: T_i is 0 if |u| / |x_i| overflows
+    in the rows' number format.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch

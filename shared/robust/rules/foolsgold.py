@@ -25,12 +25,12 @@ class FoolsGold(Rule):
     The result is sum_i α_i x_i. Let H_i be the sum of all updates of client i. The weight α_i is
     low if H_i points in the same direction as the sum H_j of another client j.
 
-    cs_ij = cos(H_i, H_j) for i ≠ j, cs_ii = 0, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is
-    multiplied by v_i / v_j (pardoning). After pardoning, α_i = 1 - max_j cs_ij, clipped to [0, 1]
-    and divided by the largest α. The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The
-    history H is keyed by client id. An update is added to the history only once, even if it is used
-    again in a later round (with "fresh" = 0 in its metadata). If all α are zero, the global model
-    is not updated.
+    For two clients i ≠ j, let cs_ij = cos(H_i, H_j). Let cs_ii = 0, and v_i = max_j cs_ij. If
+    v_i < v_j, cs_ij is multiplied by v_i / v_j (pardoning). After pardoning, α_i = 1 - max_j cs_ij,
+    clipped to [0, 1] and divided by the largest α. The final α is ln(α / (1 - α)) + 1/2, clipped to
+    [0, 1]. The history H is keyed by client id. An update is added to the history only once, even
+    if it is used again in a later round (with "fresh" = 0 in its metadata). If all α are zero, the
+    global model is not updated.
 
     This rule defends against Sybils only. Honest clients with equal updates get weight zero. The
     rule does not bound the norms of updates.

@@ -26,8 +26,8 @@ the middle row is more than this factor times m."""
 class GeometricMedian(Rule):
     """The point with the smallest weighted sum of distances to the rows.
 
-    The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
-    max(ν, |x_i - z|).
+    The point is the z that minimizes sum_i a_i |x_i - z| for rows x_i with weights a_i. A step
+    moves z to sum_i b_i x_i, divided by sum_i b_i, with b_i = a_i / max(ν, |x_i - z|).
 
     The first step starts at the mean of all rows except those that are extremely far from most rows
     (see `OUTLYING`). The steps stop as soon as z moves by at most `tolerance` times the mean

@@ -19,13 +19,14 @@ NEGLIGIBLE = 1e-3
 class NoRegret(QuasiGradientRule):
     """Lowers the weights of outliers, and caps all weights, until the weighted covariance is small.
 
-    While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
-    1/((1-ε)m')}.
+    The weights q of the rows sum to 1. As long as ‖Cov_q‖₂ > ξ, each step lowers the weights to
+    q_i (1 - s g_i). It then sets q to the KL projection of these weights on the set of all q with
+    Σq = 1 and q_i <= 1/((1-ε)m').
 
-    The weights q of the rows sum to 1. Here, μ_q and Cov_q are the weighted mean and covariance of
-    the rows. With the top eigenvector v of Cov_q, g_i = (vᵀ(x_i - μ_q))². Before the first step, a
-    row is removed if more than 2f other rows are farther from it than `radius`; m' rows remain. In
-    the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap admits only
+    Here, μ_q and Cov_q are the weighted mean and covariance of the rows. For row x_i,
+    g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Before the first step, a row is
+    removed if more than 2f other rows are farther from it than `radius`; m' rows remain. In the
+    step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap admits only
     uniform weights, so the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate

@@ -27,10 +27,9 @@ class PerformanceAware(Rule):
     The result is |r| h / |h|, where r = sum_i q_i x_i is the result of the robust rule, and h =
     sum_i q_i softmax(q_i gap_i / μ) x_i.
 
-    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
-    claims. If `max_gap` is not set, a single row with q > 0 can determine the direction of the
-    result. The result has the same norm as r. Gaps that are not finite are set to 0. If h = 0, the
-    result is r.
+    The loss gap gap_i (metadata "loss_gap") is the decrease in training loss that client i claims.
+    If `max_gap` is not set, a single row with q > 0 can determine the direction of the result. The
+    result has the same norm as r. Gaps that are not finite are set to 0. If h = 0, the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -83,7 +82,9 @@ class PerformanceAware(Rule):
         return gaps_M if self.max_gap is None else gaps_M.clamp(0, self.max_gap)
 
     def reweigh(self, weights_M: Tensor, gaps_M: Tensor) -> Tensor:
-        """q_i softmax(q_i gap_i / μ), normalized to sum 1; 0 for rows with q = 0.
+        """New weights from the rule's weights q; rows with q = 0 keep the weight 0.
+
+        The new weights are proportional to q_i softmax(q_i gap_i / μ), and sum to 1.
 
         >>> PerformanceAware(mu=1.0).reweigh(torch.tensor([0.5, 0.5]), torch.tensor([2.0, 0.0]))
         tensor([0.7311, 0.2689])

@@ -18,7 +18,8 @@ LEAST = 1e-3
 class Sageflow(Rule):
     """Weighted mean without uncertain models; a model with a larger loss gets less weight.
 
-    sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
+    The result is sum_i q_i x_i. The weight q_i of row x_i is proportional to
+    n_i max(l_i, floor)^-δ, or 0 if the entropy is at least E_th.
 
     l_i is the mean loss of client i's model (the reference plus the client's update) on the
     server's labelled public samples. The entropy is the mean entropy of the predictions that client

@@ -23,7 +23,7 @@ class LearnedWeights:
     """The learned weights, and the losses at the start and at the end of learning.
 
     Args:
-        weights_M: softmax of the logits, with sum 1.
+        weights_M: the rows' weights, which are the softmax of the logits and add up to 1.
         first, last: mean loss over the first epoch and over the last epoch.
     """
 
@@ -36,15 +36,16 @@ class LearnedWeights:
 class SDEA(Rule):
     """Weighted mean whose weights make the mixed model confident and its predictions balanced.
 
-    sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
+    The result is sum_i a_i x_i with the weights a = softmax(M). The rule learns the logits M that
+    minimize mean H(P) - H(mean P) on public samples.
 
-    P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the entropy.
-    After learning, the weights are grouped into clusters. The rows of the cluster with the lowest
-    mean weight keep their weights. All other rows share the remaining weight equally. If there is
-    only one cluster, weights are uniform. FINCH, the default clustering, never puts a single row
-    into a cluster of its own, so it never isolates a single attacker. If there are at most three
-    rows, FINCH puts all of them into one cluster, so their weights are uniform. Clustering does not
-    set any weight to 0.
+    Here, P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the
+    entropy. After learning, the weights are grouped into clusters. The rows of the cluster with the
+    lowest mean weight keep their weights. All other rows share the remaining weight equally. If
+    there is only one cluster, weights are uniform. FINCH, the default clustering, never puts a
+    single row into a cluster of its own, so it never isolates a single attacker. If there are at
+    most three rows, FINCH puts all of them into one cluster, so their weights are uniform.
+    Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite during learning, the rule leaves out the
@@ -156,10 +157,10 @@ class SDEA(Rule):
     ) -> tuple[Tensor, Tensor]:
         """The loss L on a batch of public samples, and its gradient (M,) with respect to logits M.
 
-        One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). If the rule mixed the models
-        reference + x_i instead, the gradient would be the same: the reference cancels in this
-        difference.
+        The weights are a = softmax(M). One backward pass through the mixed model w suffices,
+        because dL/da_i = <dL/dw, x_i> for each row x_i, and
+        dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). If the rule mixed the models reference + x_i
+        instead, the gradient would be the same: the reference cancels in this difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None

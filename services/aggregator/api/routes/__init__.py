@@ -34,7 +34,7 @@ OF_TOKENS = frozenset(
         *(refusals.Forbidden, refusals.ReadOnly),
     }
 )
-"""Errors about tokens. A route that needs no token never sends these errors."""
+"""Errors about tokens. Only routes that need a token send such errors."""
 RETRY_AFTER: dict[str, Any] = {
     "Retry-After": {
         "description": "number of seconds after which the request may succeed",

@@ -38,8 +38,8 @@ NAMED = 3
 """If evaluations are missing, the text about them names at most this number of clients."""
 CHECKED = 100
 """If at most this number of evaluations are missing, the text leaves out clients without a valid
-token. If more are missing, the text counts all these clients, because thousands of checks of tokens
-would delay other requests."""
+token. If more are missing, the text counts clients without a valid token, too, because thousands of
+checks of tokens would delay other requests."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0

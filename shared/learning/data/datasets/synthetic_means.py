@@ -12,12 +12,14 @@ from rampart_fl.shared.seeding import generator
 
 @datasets.register("synthetic_means")
 class SyntheticMeans(Dataset):
-    """y = μ_i + noise with μ_i ~ N(0, σ_h² I) and noise ~ N(0, σ² I), drawn anew for every seed.
+    """Noisy samples of each client's true mean; means and noise are drawn anew for every seed.
 
-    y is a sample of client i, and μ_i is the client's true mean. The sample y has the group i and
-    the class i. Use the partition `by_group` to give each client its own samples. Each client's
-    only test sample is the client's true mean. The error of an estimate is therefore the squared
-    distance between the estimate and the true mean.
+    A sample of client i is y = μ_i + noise. The true means μ_i are drawn from N(0, σ_h² I), and the
+    noise is drawn from N(0, σ² I).
+
+    The sample y has the group i and the class i. Use the partition `by_group` to give each client
+    its own samples. Each client's only test sample is the client's true mean. The error of an
+    estimate is therefore the squared distance between the estimate and the true mean.
 
     >>> samples = SyntheticMeans(clients=3, samples=4, dimension=2).load()
     >>> tuple(samples.x.shape), samples.held_out.tolist()[:6]

@@ -16,7 +16,10 @@ of 1000 variables are below this number."""
 
 @partitions.register("dirichlet")
 class Dirichlet(Partition):
-    """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
+    """Divides each class by proportions from Dir(β); if β is small, clients have few classes.
+
+    For each class, the proportions of the K clients are drawn from the symmetric Dirichlet
+    distribution Dir(β, ..., β).
 
     The classes are divided one after the other. With `balanced`, a client that already holds at
     least N/K of the N samples gets no samples of later classes. The partition is drawn up to 1000
@@ -72,7 +75,7 @@ class Dirichlet(Partition):
 
 
 def _dirichlet(beta: float, open_K: Tensor, draws: torch.Generator) -> Tensor:
-    """One draw (K,) from Dir(β·1) in float64, up to a factor; 0 for clients outside `open_K`."""
+    """One draw (K,) from Dir(β, ..., β) in float64, up to a factor; 0 outside of `open_K`."""
     rates_K = torch.full((len(open_K),), beta, dtype=torch.float64)
     # torch's gamma sampler accepts a generator, but torch's Dirichlet sampler does not.
     gamma_K: Tensor = torch._standard_gamma(rates_K, generator=draws)

@@ -12,7 +12,10 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 
 class Residuals(nn.Module):
-    """θ - y for every sample y; this is the gradient of the loss ½|y - θ|² with respect to θ."""
+    """Returns the residual θ - y of every sample y, where θ are the parameters.
+
+    The residual is the gradient of the loss ½|y - θ|² with respect to θ.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()

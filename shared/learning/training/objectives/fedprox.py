@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 class FedProx(Objective):
     """Pulls the trained model towards the received model.
 
-    μ/2 |w - w^t|², where w is the trained model, and w^t is the model as received.
+    The term is μ/2 |w - w^t|², where w is the trained model, and w^t is the model as received.
 
     The model w^t stays fixed during the round. With the option `personal`, the term also pulls
     personal models towards the received model. The personalizers `ditto` and `fedcap` already pull

@@ -22,12 +22,13 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 class HMSDFL(Objective):
     """Penalizes the Jacobian of the logits, estimated by random projections.
 
-    λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
+    The term is λ J_F, where J_F estimates the squared norm of the Jacobian from M random
+    projections m of the logits z: J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|².
 
-    For sample a of the batch B and projection m, the direction q_ma is uniform on the unit sphere
-    of R^C, where C is the number of classes. J_F is therefore an unbiased estimate of the batch's
-    mean of |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per
-    projection.
+    Here, θ are the parameters, z_a are the logits of sample a of the batch B, and C is the number
+    of classes. For each sample a and projection m, the direction q_ma is uniform on the unit sphere
+    of R^C. J_F is therefore an unbiased estimate of the mean of |∂z_a/∂θ|_F² over the batch. A step
+    takes one additional forward pass, plus two backward passes per projection.
 
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
     per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one

@@ -17,11 +17,13 @@ processor's cache holds about this many elements."""
 class MSDFL(Objective):
     """Penalizes the gradient of the true class's probability.
 
-    λ 1/|B| Σ_a |∂_θ p_a|, where p_a is the softmax probability of sample a's true class.
+    The term is λ/|B| Σ_a |∂_θ p_a| for the samples a of a batch B and the parameters θ. Here, p_a
+    is the softmax probability of the true class of sample a.
 
-    With the form `batch_sum`, the penalty is instead λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the
-    cross terms of different samples. With `batch_sum`, a step takes one additional backward pass.
-    With `per_sample`, a step takes as long as training a separate copy of the model on each sample.
+    With the form `batch_sum`, the term is instead λ/(2|B|) |Σ_a ∂_θ p_a|², which includes products
+    of the gradients of different samples. With `batch_sum`, a step takes one additional backward
+    pass. With `per_sample`, a step takes as long as training a separate copy of the model on each
+    sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"
@@ -47,7 +49,7 @@ class MSDFL(Objective):
 
 
 def _summed(point: Point) -> Tensor:
-    """The gradient (K, D) of 1/2 1/|B| |Σ_a ∂p_a|²."""
+    """The gradient (K, D) of MSDFL's term in the form `batch_sum`, without the factor λ."""
     batch = point.batch
     leaf_KD = point.models_KD.detach().requires_grad_()
     true_KB = _confidence(point.network.logits(leaf_KD, batch.x_KB), batch.y_KB)
@@ -61,7 +63,7 @@ def _summed(point: Point) -> Tensor:
 
 
 def _sample_by_sample(point: Point, part: slice) -> Tensor:
-    """The gradient (K, D) of 1/|B| Σ_a |∂p_a| over a part of the batch.
+    """The gradient (K, D) of the `per_sample` term for some samples, without the factor λ.
 
     The computation runs one copy of the model per sample.
     """

@@ -22,12 +22,13 @@ class APFL(Personalizer):
     The client's own model mixes the local model v and the global model w: α v + (1 - α) w. Both v
     and α are trained on the loss of this mixture, whereas w is trained as in plain averaging.
 
-    Let g = ∇L(α v + (1 - α) w), with the values of v, w and α before the mini-batch. Each
-    mini-batch causes three updates. First, the local model takes the step v <- v - η α g. Second,
-    the mixture weight becomes α - η <v - w, g>, clamped to [0, 1], where v is the local model
-    before its step. Third, the optimizer takes one step on w along -∇L(w). Steps on v use plain
-    SGD, without momentum. If α stays 1, the client's own model is v, and v is trained without w. If
-    α stays 0, the client's own model is w, so the method is plain averaging.
+    Let L be the mean loss on a mini-batch, and η the learning rate. Let g = ∇L(α v + (1 - α) w),
+    with the values of v, w and α before the mini-batch. Each mini-batch causes three updates.
+    First, the local model takes the step v <- v - η α g. Second, the mixture weight becomes
+    α - η <v - w, g>, clamped to [0, 1], where v is the local model before its step. Third, the
+    optimizer takes one step on w along -∇L(w). Steps on v use plain SGD, without momentum. If α
+    stays 1, the client's own model is v, and v is trained without w. If α stays 0, the client's own
+    model is w, so the method is plain averaging.
     """
 
     paper = "Deng, Kamani and Mahdavi, Adaptive personalized federated learning, 2020, algorithm 1"

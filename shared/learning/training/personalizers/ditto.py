@@ -10,10 +10,11 @@ from rampart_fl.shared.learning.training.personalizers.fedcap import FedCAP
 class Ditto(FedCAP):
     """Trains a personal model that is pulled towards the global model.
 
-    min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the uploaded model.
+    The personal model v minimizes L(v) + λ/2 |v - w|², where L is the client's mean loss, and w is
+    the global model.
 
-    v is the personal model. Clients train as in FedCAP, but the server sends the same global model
-    w to every client.
+    Each mini-batch trains both v and the uploaded model. Clients train as in FedCAP, but the server
+    sends the same global model w to every client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

@@ -22,15 +22,16 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedBABU(Personalizer):
     """Uploads a body that is trained with a fixed head, and fine-tunes a personal model.
 
-    φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
+    For the upload, the client trains only the body φ, by steps φ <- φ - η ∇_φ L(φ, h₀). For itself,
+    the client trains its own model v, by steps v <- v - η ∇L(v).
 
-    φ is the body, and h₀ is the head of the first global model. In every round, the client's
-    own model v starts as a copy of the received model. The client trains v by plain SGD, on the
-    same mini-batches as φ. Because v is trained in every round, v is available whenever the
-    federation ends. An honest client's upload is 0 in the head's coordinates. These coordinates
-    therefore give detectors and rules no information about the client. An attacker's upload can
-    differ from 0 in the head's coordinates. If the rule does not prevent this, an attacker can thus
-    change the head with which all clients train.
+    Here, h₀ is the head of the first global model, L is the mean loss on the mini-batch, and η is
+    the learning rate. In every round, v starts as a copy of the received model. The client trains v
+    by plain SGD, on the same mini-batches as φ. Because v is trained in every round, v is available
+    whenever the federation ends. An honest client's upload is 0 in the head's coordinates. These
+    coordinates therefore give detectors and rules no information about the client. An attacker's
+    upload can differ from 0 in the head's coordinates. If the rule does not prevent this, an
+    attacker can thus change the head with which all clients train.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -19,8 +19,9 @@ from rampart_fl.shared.learning.training.personalizers import (
 class FedCAP(Personalizer):
     """Trains a personal model that is pulled towards the received model.
 
-    For each mini-batch, the personal model v takes the step v <- v - η (∇L(v) + λ (v - ŵ)). Then
-    the optimizer takes one step on w, the model that is trained for upload.
+    For each mini-batch, the personal model v takes the step v <- v - η (∇L(v) + λ (v - ŵ)), where L
+    is the mean loss on the mini-batch, and η is the learning rate. Then the optimizer takes one
+    step on w, the model that is trained for upload.
 
     ŵ is the model as received, which stays fixed during the round. The personal model v starts at
     the first global model, stays with the client, and takes plain SGD steps.

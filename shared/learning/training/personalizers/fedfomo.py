@@ -14,14 +14,15 @@ from rampart_fl.shared.learning.training.personalizers.fine_tune import FineTune
 class FedFomo(FineTune):
     """Moves the client's own model towards models with a lower loss, then trains the moved model.
 
-    θ <- θ + sum_n w_n (θ_n - θ), with w_n proportional to max(0, (L(θ) - L(θ_n)) / |θ_n - θ|).
+    The client's own model θ from its previous round moves to θ + sum_n w_n (θ_n - θ). The weight
+    w_n is proportional to max(0, (L(θ) - L(θ_n)) / |θ_n - θ|).
 
-    Here θ is the client's own model from its previous round, and θ_n are the models that the server
-    offers (customizer `fedfomo`). L is the mean loss on samples held out from training. The weights
-    w_n add up to 1. If no offered model has a lower loss than θ, θ stays unchanged. A model at
-    distance 0, or with a loss that is not finite, has weight 0. The client reports each model's raw
-    weight max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) as `weight_00` and so on, in the order of the offered
-    models. The client trains the moved θ, and uploads the trained θ.
+    Here, θ_n are the models that the server offers (customizer `fedfomo`). L is the mean loss on
+    samples held out from training. The weights w_n add up to 1. If no offered model has a lower
+    loss than θ, θ stays unchanged. A model at distance 0, or with a loss that is not finite, has
+    weight 0. The client reports each model's raw weight max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) as
+    `weight_00` and so on, in the order of the offered models. The client trains the moved θ, and
+    uploads the trained θ.
     """
 
     paper = (
@@ -61,7 +62,10 @@ class FedFomo(FineTune):
 
 
 def raw_weights(before_K: Tensor, after_K: Tensor, away_KD: Tensor) -> Tensor:
-    """max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) in float64; 0 if the quotient is not finite.
+    """The raw weights (K,) of the offered models, in float64; 0 if the quotient is not finite.
+
+    The raw weight of model θ_n is max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), with the symbols of
+    `FedFomo`.
 
     >>> away_KD = torch.tensor([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])
     >>> raw_weights(torch.ones(3), torch.tensor([0.5, 0.8, 1.2]), away_KD)

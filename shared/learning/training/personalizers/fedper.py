@@ -22,16 +22,17 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedPer(Personalizer):
     """Trains the received body together with the client's own head.
 
-    (φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
+    Training starts from the received body φ and the client's own head h. Each mini-batch takes the
+    step (φ, h) <- (φ, h) - η ∇L(φ, h), where L is the mean loss, and η is the learning rate.
 
     The client's own model consists of the client's own head and of the body from the client's most
     recent training. The upload changes only the body, because the upload is 0 in the head's
     coordinates. Detectors and rules therefore judge only bodies. Only an attacker's upload can be
     non-zero in the head's coordinates. An attacker's values in the head's coordinates change only
-    the head that clients receive. Honest clients never use the received head. Some terms of the
-    objective compare the trained model with the received model. These terms, too, depend only on
-    the bodies. The accuracy of the received model and the claimed `loss_gap` are measured with the
-    received head. Neither number is meaningful, because clients do not use this head.
+    the head that clients receive. Honest clients never use the received head. If a term of the
+    objective compares the trained model with the received model, it compares only the bodies. The
+    accuracy of the received model and the claimed `loss_gap` are measured with the received head.
+    Neither number is meaningful, because clients do not use this head.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

@@ -24,13 +24,13 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedRoD(Personalizer):
     """Trains a generic model with a class-balanced loss, and also trains a second, personal head.
 
-    The loss CE(z_c + log n_c) trains the body and the generic head; the loss CE(sg(z) + h(sg(f)))
-    trains a second head h.
+    Two cross entropies (CE) are minimized. The loss CE(z_c + log n_c) trains the body and the
+    generic head. The loss CE(sg(z) + h(sg(f))) trains a second head h.
 
-    z are the generic logits, f are the features before the head, and sg stops the gradient. The
-    client has n_c training samples of class c. If n_c is 0, the softmax of the first loss leaves
-    out class c. The prediction is z + h(f). The client uploads the body and the generic head. The
-    personal head h starts at 0, stays with its client, and takes plain SGD steps.
+    Here, z are the logits of the generic head, f are the features before the head, and sg stops the
+    gradient. The client has n_c training samples of class c. If n_c is 0, the softmax of the first
+    loss leaves out class c. The prediction is z + h(f). The client uploads the body and the generic
+    head. The personal head h starts at 0, stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
     sum of both heads. The model with the summed head is the client's own model. The gradient of

@@ -26,13 +26,15 @@ from rampart_fl.shared.modelspec import ModelSpec
 class Interpolated(Personalizer):
     """Takes steps along a mix of the client's own gradient and a robust aggregate.
 
-    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]. With λ = 0, a client trains locally; with
-    λ = 1, it follows the aggregate alone.
+    The model θ_i of client i takes the step θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]. Here, L_i is
+    the client's loss, R_i is the aggregate, and η is the learning rate. With λ = 0, a client trains
+    locally; with λ = 1, it follows the aggregate alone.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. Every client computes its gradient at every client's model. A round with
-    n clients therefore requires n² gradients. Every client would have to see every model, so the
-    mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
+    experiment's pipeline, and g_j(θ_i) is the gradient of client j at the model θ_i. Every client
+    computes its gradient at every client's model. A round with n clients therefore requires n²
+    gradients. Every client would have to see every model, so the mode `exact` is available only in
+    simulation (`rampart_fl.shared.simulation.interpolation`).
 
     To save gradients, the mode `shared` deviates from the paper: a round needs only as many
     gradients as with other personalizers. Each client j trains from its own θ_j and uploads the

@@ -18,7 +18,8 @@ from rampart_fl.shared.learning.training.personalizers import (
 class LocalOnly(Personalizer):
     """Trains on the client's own data only.
 
-    v <- v - η ∇L(v), starting from the first global model; the upload is zero.
+    The client's own model v starts at the first global model. Each mini-batch takes the step
+    v <- v - η ∇L(v), where L is the mean loss, and η is the learning rate. The upload is zero.
 
     Local training is the baseline without communication: the server can neither harm nor help the
     client.

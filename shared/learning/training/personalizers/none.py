@@ -15,8 +15,9 @@ from rampart_fl.shared.learning.training.personalizers import (
 class NoPersonalization(Personalizer):
     """Trains only the uploaded model.
 
-    Each mini-batch takes the step w <- w - η ∇L(w), with the experiment's momentum and weight
-    decay.
+    The model w starts as the received model. Each mini-batch takes the step w <- w - η ∇L(w), where
+    L is the mean loss, and η is the learning rate. The step also uses the experiment's momentum and
+    weight decay.
     """
 
     paper = "McMahan et al., Communication-efficient learning (FedAvg), 2017"

@@ -7,7 +7,7 @@ from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 class Constant(Schedule):
     """Keeps the learning rate constant.
 
-    η_t = η in every round t.
+    Every round has the experiment's learning rate η.
     """
 
     def share(self, round_: int, rounds: int) -> float:

@@ -11,7 +11,8 @@ from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 class Cosine(Schedule):
     """Lowers the learning rate along half a cosine.
 
-    η_t = η (floor + (1 - floor) (1 + cos(π t / T)) / 2) in round t of T rounds.
+    In round t of T rounds, the rate is η (floor + (1 - floor) (1 + cos(π t / T)) / 2), where η is
+    the experiment's learning rate.
 
     >>> [round(Cosine(floor=0.2).share(t, 4), 3) for t in (0, 2, 4)]
     [1.0, 0.6, 0.2]

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 class Step(Schedule):
     """Multiplies the learning rate by a factor every few rounds.
 
-    η_t = η factor^⌊t / every⌋ in round t.
+    In round t, the rate is η factor^⌊t / every⌋, where η is the experiment's learning rate.
 
     >>> [Step(every=2, factor=0.5).share(t, 6) for t in range(6)]
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]

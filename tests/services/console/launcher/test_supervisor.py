@@ -192,7 +192,9 @@ def test_failing_clients_do_not_end_the_federation(
         assert recorded == ["aggregator", "redis"]
     starts = GIVE_UP / LONGEST
     assert starts <= len(caplog.messages) < starts + 10, "the pauses grow"
-    given_up = "in the last 60 minutes failed; its clients stay offline until the next serve"
+    given_up = (
+        "in the last 60 minutes failed; its clients stay offline until the next `rampart serve`"
+    )
     assert given_up in caplog.messages[-1]
     assert set((tmp_path / "logs/agents-0.log").read_text().split()) == {"true"}
 

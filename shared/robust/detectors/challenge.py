@@ -28,14 +28,14 @@ from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
 """A client has answered enough challenges if its own answers yield at most this much evidence
-against it. Its upload is then not rejected for being equal to another client's upload. If there is
-evidence that the client relays answers, this exemption does not apply."""
+against it. The client's upload is then not rejected for being equal to another client's upload. If
+there is evidence that the client relays answers, this exemption does not apply."""
 ANSWERS = Bet(0.4, 0.9)
 """A bet that a client on trial gives a good answer, that is, an answer without an objection. If the
 detector wins this bet often enough, the client is acquitted. By default, a good answer is at least
 `share` x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on the
-decoys, so its answer has a standard normal distribution. This answer is good with a probability of
-at most 0.4. We expect good answers from an honest client in nine rounds of ten."""
+decoys, so its answer has a standard normal distribution. Such an answer is good with a probability
+of at most 0.4. We expect good answers from an honest client in nine rounds of ten."""
 LEAST = 3
 """The usual answer is the median answer of at least this many clients that are not on trial."""
 ACQUITTED = 0.0

@@ -294,7 +294,7 @@ def _own(customization: Customization, client: str) -> str:
 def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. Here, r is the part of the upload that the
+    The result is z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. Here, r is the part of the upload that the
     client's earlier uploads do not predict (`relays.new_part`), and δ_0 is the client's own
     challenge. For j > 0, δ_j is a decoy, which was drawn like δ_0 but sent to nobody. The mean and
     the standard deviation of a_j are taken over the decoys (j > 0). If an upload does not depend on

@@ -294,16 +294,16 @@ def _own(customization: Customization, client: str) -> str:
 def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    The result is z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. Here, r is the part of the upload that the
-    client's earlier uploads do not predict (`relays.new_part`), and δ_0 is the client's own
-    challenge. For j > 0, δ_j is a decoy, which was drawn like δ_0 but sent to nobody. The mean and
-    the standard deviation of a_j are taken over the decoys (j > 0). If an upload does not depend on
-    its own challenge, a_0 is exchangeable with the answers to the decoys. Several clients with
-    different challenges may send the same upload. An upload that answers the challenges of several
-    clients equally strongly does not prove that any of these clients trained. If other clients sent
-    the same upload, their challenges therefore count, too. Suppose that the upload's mean answer to
-    these challenges is larger than the mean of a_j. This mean answer then replaces the mean of a_j
-    in z.
+    The result is z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. Here, r is the part of the
+    upload that the client's earlier uploads do not predict (`relays.new_part`), and δ_0 is the
+    client's own challenge. For j > 0, δ_j is a decoy, which was drawn like δ_0 but sent to nobody.
+    The mean and the standard deviation of a_j are taken over the decoys (j > 0). If an upload does
+    not depend on its own challenge, a_0 is exchangeable with the answers to the decoys.
+
+    Several clients with different challenges may send the same upload. If such an upload answers
+    all of their challenges equally strongly, the answers do not prove that any of these clients
+    trained. If other clients sent the same upload, their challenges therefore count, too: if the
+    mean answer to these challenges is larger than the mean of a_j, it replaces the mean of a_j.
 
     Args:
         new_K: sketch of r, the new part of the client's upload.

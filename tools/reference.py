@@ -96,7 +96,7 @@ ALSO: dict[str, str] = {
     "server.test.dataset": f"a {datasets.family}",
     "evaluation.trigger": f"a {data_attacks.family} with a trigger",
 }
-"""The text for each key whose possible values are listed on another page."""
+"""What the page says about keys whose possible values are listed on another page, by key."""
 
 MEANINGS = {
     "name": "Name of the experiment, in lower case with hyphens.",

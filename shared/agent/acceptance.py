@@ -39,8 +39,8 @@ class Policy(Table):
 
     data: dict[Name, Name] | None = None
     """The client takes part only in runs with one of these data sets. The keys are the names of the
-    data sets. Each value is either the path of the client's own .npz file or "slot". If the value
-    is "slot", the client uses its slot's part of the experiment's data."""
+    data sets. A value is the path of the client's own .npz file, or the word "slot". With "slot",
+    the client uses its slot's part of the experiment's data."""
     most_epochs: int | None = Field(default=None, ge=1)
     """The largest `training.epochs` (passes over the samples in a round) that a run may have."""
     models: list[Name] | None = None

@@ -169,7 +169,7 @@ class Part:
         return total
 
     def _sums(self, pieces: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
-        """Each shard of this rank, with the sum over its pieces in float64."""
+        """Pairs of a shard of this rank and the sum over the shard's pieces, in float64."""
         wide = width(self.dim)
         for shard, of_shard in groupby(pieces, lambda piece: (self.start + piece[0]) // wide):
             yield shard, functools.reduce(torch.add, (result.double() for _, result in of_shard))

@@ -48,4 +48,4 @@ OF_TICKET = _named(
 )
 """Links from a ticket to its model, to the upload, and to the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
-"""The link from new join tokens to the request in which a client uses such a token."""
+"""Link in the OpenAPI document: from new join tokens to the request that uses such a token."""

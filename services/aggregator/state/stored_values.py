@@ -14,7 +14,7 @@ Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 def read_model(kind: type[StoredMessage], text: str | bytes) -> StoredMessage:
-    """Parses a stored message, including the messages in it.
+    """Parses a stored message, including nested messages.
 
     >>> from rampart_fl.shared.protocol.messages import Receipt
     >>> text = '{"round": 1, "kind": "probe", "client": "a", "digest": "%s", "new": 2}' % ("0" * 64)

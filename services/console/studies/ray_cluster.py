@@ -17,7 +17,7 @@ from rampart_fl.shared.runtime import cpus
 LOCAL = "local"
 """The address for a new one-node cluster on this machine. The cluster stops after the runs."""
 AUTO = "auto"
-"""The address for the cluster to which this machine already belongs."""
+"""Stands in place of an address, for the cluster to which this machine already belongs."""
 PATIENCE = 5.0
 """Seconds to wait for a cluster to respond."""
 RETRIES = 5

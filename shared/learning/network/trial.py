@@ -15,7 +15,7 @@ def try_module(
 
     Args:
         module: the module; it is not changed.
-        who: what error messages call the module.
+        who: the name of the module in error messages.
         shape: shape of a sample.
         classes: number of classes.
         training: whether the module runs in training mode.

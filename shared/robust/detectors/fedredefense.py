@@ -62,11 +62,11 @@ class FedREDefense(Detector):
     per_class: int = Field(default=1, ge=1)
     """Number of synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)
-    """Learning rate of the search for the synthetic samples, which are noise at first."""
+    """Learning rate of the search for the synthetic samples. The search starts from noise."""
     label_rate: float = Field(default=0.05, gt=0)
-    """Learning rate of the search for the labels, which are uniform distributions at first."""
+    """Learning rate of the search for the labels. The search starts from uniform distributions."""
     rate_rate: float = Field(default=5e-5, ge=0)
-    """Learning rate of the search for the client's step size, which is `rate` at first."""
+    """Learning rate of the search for the client's step size. The search starts from `rate`."""
     rate: float = Field(default=0.05, gt=0)
     """Initial value of the client's step size in the client's first search."""
     momentum: float = Field(default=0.5, ge=0, lt=1)

@@ -64,7 +64,8 @@ class TrialRecord:
             there is no such upload.
         answer: the client's latest answer to a challenge; None if there is no answer.
         average: average (K,) of the sketches of the client's uploads.
-        due_start: sketch (K,) of the challenged model that the client may start from next.
+        due_start: sketch (K,) of the client's starting model in its next round, if the client was
+            challenged.
         due_shift: sketches (1 + J, K) of a challenge and its decoys; the model of `due_start`
             contains this challenge.
     """

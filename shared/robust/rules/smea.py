@@ -54,9 +54,10 @@ class SMEA(Rule):
 
 
 def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
-    """The positions of the rows in the subset with the smallest top variance, and this variance.
+    """The positions of the rows in the subset with the smallest variance, and this variance.
 
-    If several subsets have the smallest variance, the lexicographically first subset is returned.
+    The variance of a subset is the largest eigenvalue of its covariance matrix. If several subsets
+    have the smallest variance, the lexicographically first subset is returned.
     Variances that differ only by rounding errors count as equal (see `ties`). For each subset, a
     lower bound on the variance is computed first. If this bound exceeds the smallest variance so
     far, the subset's eigenvalues are not computed. The search stops early at a subset whose rows

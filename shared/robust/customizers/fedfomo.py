@@ -28,11 +28,11 @@ class FedFomo(Customizer):
     The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
     in the client's previous offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A
     report changes only the reporting client's row of A, so a client that lies harms only itself.
-    The server fills the M places of an offer one by one. In round t, each place goes to a random client's model with probability
-    ε_t = max(0, ε - t·decay). Otherwise, it goes to the model with the largest A_in. A model gets
-    at most one place. Ties are broken at random. Every client trains its own model and uploads the
-    difference from the global model. In a client's first round, its own model is the first global
-    model of the run, even if the client joins later.
+    The server fills the M places of an offer one by one. In round t, each place goes to a random
+    client's model with probability ε_t = max(0, ε - t·decay). Otherwise, it goes to the model with
+    the largest A_in. A model gets at most one place. Ties are broken at random. Every client trains
+    its own model and uploads the difference from the global model. In a client's first round, its
+    own model is the first global model of the run, even if the client joins later.
 
     The state holds a number for each pair of N clients. These are the clients that have ever sent
     an accepted row and are not evicted. If an operator reinstates an evicted client, its affinities

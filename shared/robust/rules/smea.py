@@ -57,11 +57,10 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
     """The positions of the rows in the subset with the smallest variance, and this variance.
 
     The variance of a subset is the largest eigenvalue of its covariance matrix. If several subsets
-    have the smallest variance, the lexicographically first subset is returned.
-    Variances that differ only by rounding errors count as equal (see `ties`). For each subset, a
-    lower bound on the variance is computed first. If this bound exceeds the smallest variance so
-    far, the subset's eigenvalues are not computed. The search stops early at a subset whose rows
-    are all equal.
+    have the smallest variance, the lexicographically first subset is returned. Variances that
+    differ only by rounding errors count as equal (see `ties`). For each subset, a lower bound on
+    the variance is computed first. If this bound exceeds the smallest variance so far, the subset's
+    eigenvalues are not computed. The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_variance_subset((points[:, None] - points).square(), 3)[0]

@@ -106,6 +106,7 @@ def test_manual_commands_give_a_client_a_new_token(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_manual_torchrun_command_starts_four_ranks(
     parted: Callable[[Experiment], Parted], tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def finish(running: Upgraded, host: Callable[..., Hosted]) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_rolling_upgrade_within_a_schema_fails_no_request(
     running: Upgraded, prober: Prober, host: Callable[..., Hosted], tmp_path: Path
 ) -> None:

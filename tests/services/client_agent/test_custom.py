@@ -106,6 +106,7 @@ def test_documented_client_takes_part_beside_ordinary_clients(
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_documented_test_passes(my_client: Path) -> None:
     folder, manual = my_client.parent, DOCS.read_text()
     for name in ("test_mine.py", "mine.toml"):

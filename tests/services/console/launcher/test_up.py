@@ -247,6 +247,7 @@ def test_missing_data_sets_are_reported_before_anything_starts(
 
 @pytest.mark.timeout(200)
 @pytest.mark.processes
+@pytest.mark.long
 def test_open_option_opens_the_page_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
     file, opened, browser = (tmp_path / name for name in ("small.toml", "told", "browser"))
     file.write_text(SMALL.format(rounds=1))

@@ -74,6 +74,7 @@ def test_failed_run_is_reported_as_missing_and_not_kept(
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_killed_study_resumes_to_the_same_table(tmp_path: Path) -> None:
     rounds, folder = 25, tmp_path / "killed"
     text = TABLE.replace("ROUNDS", str(rounds))

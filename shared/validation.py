@@ -155,6 +155,13 @@ def _without_common_model(built: BuiltExperiment) -> list[str]:
     return [name for name, given in unfit.items() if given]
 
 
+NO_SHARED_BOUND = Constraint(
+    "If groups are isolated, no bound on barred clients connects them.",
+    _detectors_sharing_a_bound,
+    "{customizer} isolates groups from each other, but all groups share the bound on barred "
+    "clients: if {culprit} bars clients of one group, clients of other groups may stay; set "
+    "server.eviction.bounded = false",
+)
 CONSTRAINTS = (
     Constraint(
         "The model fits the task and the shape of the samples.",
@@ -167,13 +174,7 @@ CONSTRAINTS = (
         "{customizer} isolates groups from each other, but {culprit} compares clients of all "
         "groups; use norm_bound or no detector",
     ),
-    Constraint(
-        "If groups are isolated, no bound on barred clients connects them.",
-        _detectors_sharing_a_bound,
-        "{customizer} isolates groups from each other, but all groups share the bound on barred "
-        "clients: if {culprit} bars clients of one group, clients of other groups may stay; set "
-        "server.eviction.bounded = false",
-    ),
+    NO_SHARED_BOUND,
     Constraint(
         "No detector is listed twice.",
         lambda m: [d.name for i, d in enumerate(m.plan.detectors) if d in m.plan.detectors[:i]],
@@ -309,6 +310,15 @@ CONSTRAINTS = (
     ),
 )
 """All constraints between the parts of an experiment; only the first violation is reported."""
+
+
+def barring_conflict(experiment: Experiment) -> str:
+    """Why a run of the experiment may not switch to a mode that bars clients; "" if it may."""
+    server = experiment.server
+    eviction = server.eviction.model_copy(update={"mode": "evict"})
+    barring = server.model_copy(update={"eviction": eviction})
+    built = build_experiment(experiment.model_copy(update={"server": barring}))
+    return "".join(refusal(NO_SHARED_BOUND.check, built))
 
 
 def validate(experiment: Experiment) -> Experiment:

@@ -32,6 +32,15 @@ def share_of_processors() -> int:
     return max(1, cpus.threads() // processes())
 
 
+def half_of_offline_after(settings: dict[str, Any]) -> float:
+    """Half of `offline_after` in seconds, but at most a minute; the default of `poll`.
+
+    >>> half_of_offline_after({"offline_after": 30.0})
+    15.0
+    """
+    return min(60.0, float(settings["offline_after"]) / 2)
+
+
 def _plain(size: Any) -> Any:
     if isinstance(size, str) and not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]*\s*", size):
         raise ValueError(f"{size!r} is not a size such as 2147483648 or 2GiB")
@@ -137,9 +146,10 @@ class Settings(ServiceSettings):
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)
     """Minimum average rate of an upload, in bytes per second."""
-    poll: float = Field(default=60.0, gt=0)
+    poll: float = Field(default_factory=half_of_offline_after, gt=0)
     """Maximum duration in seconds of a long poll for a ticket. It must be less than
-    `offline_after`, because a client sends no other request while it waits for a ticket."""
+    `offline_after`, because a client sends no other request while it waits for a ticket. By
+    default, it is half of `offline_after`, but at most 60."""
     predictable_draws: bool = False
     """Whether the server's random draws follow from the experiment's seed, as in a simulation. The
     clients know this seed and could mislead the detectors, so this setting is for tests only. By

@@ -23,6 +23,8 @@ BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
 """The most severe decision that the federation may take."""
+BARRING_MODES: frozenset[Mode] = frozenset({"quarantine", "evict"})
+"""The modes in which the federation may bar clients."""
 
 
 class Eviction(Table):

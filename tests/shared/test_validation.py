@@ -10,7 +10,13 @@ from rampart_fl.shared.built_experiment import build_experiment
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.simulation import Simulation, simulate
-from rampart_fl.shared.validation import CONSTRAINTS, Constraint, validate
+from rampart_fl.shared.validation import (
+    CONSTRAINTS,
+    NO_SHARED_BOUND,
+    Constraint,
+    barring_conflict,
+    validate,
+)
 
 DIGITS = {"name": "broken", "data": {"dataset": "digits"}, "model": "cnn"}
 WISDM = {**DIGITS, "data": {"dataset": "wisdm"}, "model": "mlp"}
@@ -193,6 +199,25 @@ def test_isolated_groups_share_no_bound_in_any_mode_that_may_bar_clients(
         assert validate(experiment)
     alone = Experiment.from_tables({**DIGITS, "server": {**server, "detectors": []}})
     assert validate(alone)
+
+
+@pytest.mark.parametrize(
+    ("server", "conflict"),
+    [
+        ({"detectors": ["norm_bound"], "eviction": {"mode": "reject"}}, True),
+        ({"detectors": ["norm_bound"], "eviction": {"bounded": False}}, False),
+        ({"detectors": [], "eviction": {"mode": "reject"}}, False),
+    ],
+)
+def test_isolated_groups_conflict_with_barring_if_the_bound_connects_them(
+    server: dict[str, Any], conflict: bool
+) -> None:
+    tables = {**DIGITS, "server": {"customizer": "flcert", **server}}
+    experiment = validate(Experiment.from_tables(tables))
+    reason = barring_conflict(experiment)
+    assert reason == (BREAKS[NO_SHARED_BOUND.holds][1] if conflict else "")
+    tables["server"] = {**server, "customizer": "global_model"}
+    assert barring_conflict(Experiment.from_tables(tables)) == ""
 
 
 def test_a_detector_may_be_listed_twice_with_different_parameters() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import (
@@ -264,6 +265,14 @@ class ClientStore:
             for client, record in records.items()
             if not record.token_hash or record.expires_at < now
         }
+
+    async def away(self, clients: Collection[str]) -> set[str]:
+        """Those of the given clients that said in their last request that they are away."""
+        if not clients:
+            return set()
+        stored = await self.redis.ask("zmscore", self.keys.seen, [*clients])
+        seen = zip(clients, stored, strict=True)
+        return {client for client, at in seen if at is not None and silence(at, 0.0) == inf}
 
     async def count(self) -> int:
         """Number of registered clients."""

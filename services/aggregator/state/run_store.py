@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.state.redis_records import (
 )
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.experiment.eviction import BARRING_MODES, Mode
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.messages import RunState
@@ -68,11 +68,14 @@ return {'done', ARGV[1]}
 MODE = (
     AUDITED
     + """
--- KEYS state events; ARGV mode reason
+-- KEYS state events; ARGV mode reason bars ('1' for a mode that bars clients)
 local now = redis.call('HGET', KEYS[1], 'status')
 if not now then return {'unfounded'} end
 local over = redis.call('HGET', KEYS[1], 'phase') == 'done'
 if over or now == 'stopping' then return {'over', now} end
+-- Older versions did not store this field.
+local conflict = redis.call('HGET', KEYS[1], 'barring_conflict') or ''
+if ARGV[3] == '1' and conflict ~= '' then return {'conflict', conflict} end
 if redis.call('HGET', KEYS[1], 'mode') == ARGV[1] then return {'already', ARGV[1]} end
 if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], 'mode', ARGV[1])
@@ -181,6 +184,7 @@ class RunStore:
         now: float,
         deadline: float | None = None,
         server_seed: int | None = None,
+        barring_conflict: str = "",
     ) -> str:
         """Starts the run at the head of the queue, so that clients can join the run.
 
@@ -192,6 +196,8 @@ class RunStore:
             now: Unix time.
             deadline: Unix time at which joining ends; None if joining has no deadline.
             server_seed: seed of the server's random draws; by default, a secret random seed.
+            barring_conflict: why operators may not switch the run to a mode that bars clients;
+                empty if they may.
         Returns:
             "founded" if this call started the run, or "same" if the run had already started and is
             the current run. The result is "gone" if the run cannot start, because another run is
@@ -208,6 +214,7 @@ class RunStore:
             "snapshot": snapshot.model_dump_json(),
             "schema": SCHEMA,
             "digest": experiment.digest(),
+            "barring_conflict": barring_conflict,
             "server_seed": str(secrets.randbits(256) if server_seed is None else server_seed),
         }
         keys, federation = self.keys, self.federation
@@ -249,12 +256,13 @@ class RunStore:
         Returns:
             - ("done", the mode) if this call has changed the mode;
             - ("already", the mode) if an operator had already set this mode;
+            - ("conflict", the reason) if the run may not switch to this mode; nothing changes;
             - ("over", the current status) if the run has ended or is stopping; nothing changes;
             - ("unfounded", "") if the run has not started.
         """
         act = Act("mode", by, self.run, details={"mode": mode})
-        keys = (self.keys.state, self.keys.events)
-        answer = await self.audit.perform(act, MODE, keys, mode, by.reason)
+        keys, bars = (self.keys.state, self.keys.events), "1" if mode in BARRING_MODES else ""
+        answer = await self.audit.perform(act, MODE, keys, mode, by.reason, bars)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def hold(self, fence: int, reason: str) -> None:

@@ -150,9 +150,9 @@ class Coordinator:
             case commands.ReadStanding():
                 summary, barred = await self.summary(), await self.stores.evictions.barred()
                 return events.StandingRead(summary.status, summary.deadline, barred.standing.barred)
-            case commands.ReadTokens():
-                without_token = await self.liveness.without_token(question.clients)
-                return events.TokensRead(frozenset(without_token))
+            case commands.ReadAbsences():
+                absent = await self.liveness.absent(question.clients)
+                return events.AbsencesRead(frozenset(absent))
             case commands.ReadEvents():
                 patience = max(0.01, question.until - self.clock.now())
                 batch = await self.stores.events.read(question.after, patience)

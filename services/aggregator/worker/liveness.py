@@ -47,11 +47,15 @@ class Liveness:
             online = {client for client in members if silences.get(client) != inf}
         else:
             online = {c for c in members if silences.get(c, inf) < self._offline_after}
-        return online - await self.without_token(online)
+        return online - await self._clients.without_token(online)
 
-    async def without_token(self, members: Collection[str]) -> set[str]:
-        """Returns those of the given members that have a revoked or expired token."""
-        return await self._clients.without_token(members)
+    async def absent(self, members: Collection[str]) -> set[str]:
+        """Returns those of the given members that are away, or have a revoked or expired token.
+
+        A member that has merely lost contact is not absent: it may still send its update.
+        """
+        without_token = await self._clients.without_token(members)
+        return without_token | await self._clients.away(members)
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""

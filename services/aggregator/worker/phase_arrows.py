@@ -19,15 +19,16 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     PrepareRound,
     PublishRound,
     Question,
+    ReadAbsences,
     ReadCandidates,
     ReadClients,
     ReadEvaluation,
     ReadEvents,
     ReadStanding,
     ReadStatus,
-    ReadTokens,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
+    AbsencesRead,
     CandidatesRead,
     ClientsRead,
     EvaluationRead,
@@ -38,7 +39,6 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     RoundRefused,
     StandingRead,
     StatusRead,
-    TokensRead,
 )
 from rampart_fl.services.aggregator.worker.phase_state import MachinePhase
 
@@ -79,14 +79,12 @@ ARROWS = (
     Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
     Arrow("collecting", LeaseTaken, "collecting", ALWAYS, (PrepareRound,)),
     Arrow("collecting", StandingRead, "collecting", MORE),
-    Arrow("collecting", TokensRead, "collecting", MORE),
+    Arrow("collecting", AbsencesRead, "collecting", ALWAYS),
     Arrow("collecting", EventsRead, "collecting", MORE, ANSWERS),
     Arrow("collecting", StandingRead, "aggregating", ENOUGH, (CloseRound,)),
-    Arrow("collecting", TokensRead, "aggregating", ENOUGH, (CloseRound,)),
     Arrow("collecting", EventsRead, "aggregating", ENOUGH, (*ANSWERS, CloseRound)),
     Arrow("collecting", StandingRead, "failed", LOST, (FailRound,)),
-    Arrow("collecting", TokensRead, "failed", UNABLE, (FailRound,)),
-    Arrow("collecting", EventsRead, "failed", FEW, (*ANSWERS, FailRound)),
+    Arrow("collecting", EventsRead, "failed", UNABLE, (*ANSWERS, FailRound)),
     Arrow("aggregating", LeaseTaken, "aggregating", ALWAYS, (PrepareRound,)),
     Arrow("aggregating", EventsRead, "aggregating", ALWAYS, ANSWERS),
     Arrow("aggregating", RoundDecided, "published", "the outcome is computed", (PublishRound,)),
@@ -112,7 +110,7 @@ TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in A
 QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
     "joining": (ReadClients, ReadEvents),
     "selecting": (ReadCandidates, ReadEvents),
-    "collecting": (ReadStanding, ReadTokens, ReadEvents),
+    "collecting": (ReadStanding, ReadAbsences, CatchUp, ReadEvents),
     "aggregating": (CatchUp, DecideRound),
     "published": (ReadStatus, ReadEvents),
     "failed": (ReadStatus, ReadEvents),

@@ -148,8 +148,8 @@ class ReadStanding:
 
 
 @dataclass(frozen=True)
-class ReadTokens:
-    """Asks which clients have no valid token; checks only clients that a round waits for."""
+class ReadAbsences:
+    """Asks which of the clients that a round waits for are away or have no valid token."""
 
     clients: frozenset[str]
 
@@ -186,7 +186,7 @@ Question = (
     | ReadStatus
     | ReadCandidates
     | ReadStanding
-    | ReadTokens
+    | ReadAbsences
     | ReadEvents
     | CatchUp
     | DecideRound

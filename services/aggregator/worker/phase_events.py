@@ -55,11 +55,11 @@ class StandingRead:
 
 
 @dataclass(frozen=True)
-class TokensRead:
-    """The answer to `ReadTokens`."""
+class AbsencesRead:
+    """The answer to `ReadAbsences`."""
 
-    without_token: frozenset[str]
-    """Those clients in `ReadTokens` that have a revoked or expired token."""
+    absent: frozenset[str]
+    """Those clients in `ReadAbsences` that are away, or have a revoked or expired token."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ PhaseEvent = (
     | StatusRead
     | CandidatesRead
     | StandingRead
-    | TokensRead
+    | AbsencesRead
     | EventsRead
     | RoundDecided
     | RoundRefused

@@ -26,10 +26,10 @@ from rampart_fl.shared.experiment.selection import quota
 
 POLL = 1.0
 """Seconds between checks of conditions that no event reports, such as deadlines."""
-TOKENS = 5.0
-"""Seconds between two checks of clients' tokens while a round waits for these clients. The checks
-are necessary because no event of the run reports that a token was revoked or replaced, or has
-expired."""
+ABSENCES = 5.0
+"""Seconds between two checks of which clients are absent while a round waits for these clients. The
+checks are necessary because no event of the run reports that a client is away, or that a token was
+revoked or replaced, or has expired."""
 EVALUATION = 600.0
 """Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
 
@@ -71,9 +71,11 @@ class PhaseMachine:
                 return self._select(state, event, now)
             case "collecting", events.StandingRead():
                 return self._review(_with_standing(state, event), (), now)
-            case "collecting", events.TokensRead():
-                known = replace(state, without_token=event.without_token, tokens_read_at=now)
-                return self._review(known, (), now)
+            case "collecting", events.AbsencesRead():
+                # An absent client may already have sent its update. The worker therefore reads all
+                # updates before it decides whether the round still waits.
+                known = replace(state, absent=event.absent, absences_read_at=now)
+                return PhaseStep(known, (), commands.CatchUp(state.read_position))
             case "collecting", events.EventsRead():
                 return self._collect(state, event.events, now)
             case "aggregating", events.EventsRead():
@@ -147,7 +149,7 @@ class PhaseMachine:
             position=state.position,
             read_position=state.position,
             selected=frozenset(selected),
-            tokens_read_at=now,
+            absences_read_at=now,
         )
         opening = commands.OpenRound(
             number, now, deadline, selected, tickets, barrier=not self._buffered
@@ -202,9 +204,9 @@ class PhaseMachine:
                 return self._close(state, answers)
             reason = f"{arrived} of {expected} updates arrived, but {least} are needed"
             return _fail(state, answers, reason)
-        if now - state.tokens_read_at >= TOKENS:
+        if now - state.absences_read_at >= ABSENCES:
             waiting = state.selected - state.arrived
-            return PhaseStep(state, answers, commands.ReadTokens(waiting))
+            return PhaseStep(state, answers, commands.ReadAbsences(waiting))
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)
         return PhaseStep(state, answers, commands.ReadEvents(state.read_position, until))
@@ -249,8 +251,8 @@ def _hindrance(state: PhaseState) -> str:
     """Why no client can send an update for the open round."""
     if not state.selected:
         return "is quarantined"
-    revoked = " or has no valid token" if state.without_token else ""
-    return f"of this round was evicted{revoked}"
+    absent = ", is away or has no valid token" if state.absent else ""
+    return f"of this round was evicted{absent}"
 
 
 def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> PhaseStep:

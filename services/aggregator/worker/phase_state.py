@@ -41,10 +41,11 @@ class PhaseState:
     evicted: frozenset[str] = frozenset()
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
-    without_token: frozenset[str] = frozenset()
-    """Clients that have a revoked or expired token. The round does not wait for these clients."""
-    tokens_read_at: float = 0.0
-    """Unix time at which the worker last learned which clients have a valid token."""
+    absent: frozenset[str] = frozenset()
+    """Clients that are away, or have a revoked or expired token. The round does not wait for these
+    clients, but counts the updates that they have already sent."""
+    absences_read_at: float = 0.0
+    """Unix time at which the worker last learned which clients are absent."""
     slots_assigned: bool = False
     """Whether slots were assigned before this worker took over the run in the phase `joining`."""
     stale: bool = True
@@ -61,7 +62,7 @@ class PhaseState:
         >>> PhaseState("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
         """
-        out = self.barred | ((self.evicted | self.without_token) - self.arrived)
+        out = self.barred | ((self.evicted | self.absent) - self.arrived)
         return len(self.selected) - len(self.selected & out)
 
     @property

@@ -15,7 +15,7 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
 from rampart_fl.shared.runtime.compute import Compute
-from rampart_fl.shared.validation import validate
+from rampart_fl.shared.validation import barring_conflict, validate
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,8 @@ async def start_run(
     deadline = None if patience is None else now + patience
     state = stores.of_run(run).state
     seed = experiment.seed if predictable else None
-    return await state.start(fence, experiment, spec, snapshot, now, deadline, seed)
+    conflict = await compute(barring_conflict, experiment)
+    return await state.start(fence, experiment, spec, snapshot, now, deadline, seed, conflict)
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:

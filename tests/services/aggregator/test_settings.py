@@ -34,7 +34,8 @@ TOKEN = "operators-own-token"
         {"operator_token": TOKEN, "threads": 0},
         {"operator_token": TOKEN, "body_idle": 0},
         {"operator_token": TOKEN, "poll": 120},
-        {"operator_token": TOKEN, "offline_after": 30},
+        {"operator_token": TOKEN, "offline_after": 30, "poll": 30},
+        {"operator_token": TOKEN, "offline_after": 0},
         {"operator_token": TOKEN, "predictable_draws": True, "host": "0.0.0.0"},
         {"operator_token": TOKEN, "predictable_draws": True, "redis_url": "redis://redis.prod"},
     ],
@@ -56,6 +57,13 @@ def test_a_waiting_client_never_counts_as_offline(poll: float, offline_after: fl
     with pytest.raises(ValidationError, match=message):
         Settings(**given, poll=poll)
     assert Settings(**given, poll=offline_after - 0.5).offline_after == offline_after
+
+
+@pytest.mark.parametrize(("offline_after", "poll"), [(5.5, 2.75), (60, 30), (120, 60), (600, 60)])
+def test_an_unset_poll_adapts_to_the_time_after_which_clients_are_offline(
+    offline_after: float, poll: float
+) -> None:
+    assert Settings(operator_token=TOKEN, offline_after=offline_after).poll == poll
 
 
 def test_settings_are_read_from_the_environment_and_hide_secrets(
@@ -91,4 +99,5 @@ def test_help_names_every_default(
     with pytest.raises(SystemExit):
         read_settings("aggregator", Settings)
     shown = capsys.readouterr().out
-    assert "share_of_processors" in shown and "lambda" not in shown
+    assert "share_of_processors" in shown and "half_of_offline_after" in shown
+    assert "lambda" not in shown

@@ -175,11 +175,16 @@ async def stop(
     return await set_status(runtime, run, "stopping", by)
 
 
-@router.post("/mode", responses=problems(refusals.RunOver))
+@router.post("/mode", responses=problems(refusals.RunOver, refusals.InvalidExperiment))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions. Rounds that the worker has already computed keep their mode."""
-    by = actor.because(body.reason)
-    await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
+    """Sets the mode of evictions. Rounds that the worker has already computed keep their mode.
+
+    A mode that bars clients is refused if the experiment could not have been submitted with it.
+    """
+    answer, now = await run.stores.state.set_mode(body.mode, actor.because(body.reason))
+    if answer == "conflict":
+        raise refusals.InvalidExperiment(now)
+    await info_after(runtime, run, answer, now)
     return await current(runtime, run)
 
 

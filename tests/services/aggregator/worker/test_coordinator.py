@@ -14,10 +14,15 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.state.redis_records import RunDetails
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
-from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
+from rampart_fl.services.aggregator.worker.phase_events import (
+    LeaseTaken,
+    PhaseEvent,
+    RoundRefused,
+)
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
@@ -164,6 +169,16 @@ async def test_step_of_the_workers_clock_does_not_move_the_deadline_of_a_round(
     while state.stale and event is not None:
         state, event = await coordinator.advance(state, event)
     assert state.phase == phase
+
+
+async def test_round_does_not_wait_for_a_client_that_is_away(fresh_run: FreshRun) -> None:
+    coordinator, state = await in_open_round(fresh_run)
+    await fresh_run.stores.clients.saw({"ada": LastRequest(0.0, "", away=True)})
+    event: PhaseEvent | None = LeaseTaken()
+    for _ in range(4):
+        assert event is not None
+        state, event = await coordinator.advance(state, event)
+    assert (state.phase, state.absent) == ("failed", frozenset({"ada"}))
 
 
 async def arguments_of_close_round(

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 
 pytestmark = pytest.mark.anyio
+BY = Attribution("ada", "a test", 0.0)
 
 
 @pytest.mark.parametrize("error", [-3600.0, 3600.0])
@@ -47,3 +49,16 @@ async def test_a_client_that_is_away_is_offline_even_if_the_worker_has_just_star
     assert await liveness.online(["a", "b"]) == {"b"}
     await clients.saw({"a": LastRequest(0.0, "", False)})
     assert await liveness.online(["a", "b"]) == {"a", "b"}
+
+
+async def test_only_a_client_that_says_so_or_has_no_valid_token_is_absent(live_run: Any) -> None:
+    await live_run.join("a", "b", "c", "d")
+    run, clients = live_run.run, live_run.stores.clients
+    await clients.saw({"a": LastRequest(0.0, "", True), "b": LastRequest(3600.0, "", False)})
+    await clients.change_token("d", "", 0.0, BY)
+    liveness = Liveness(clients, run.members, run.evictions, 60)
+    assert await liveness.absent(["a", "b", "c", "d"]) == {"a", "d"}, "b has lost contact"
+    assert await liveness.absent(["b"]) == set()
+    assert await liveness.absent([]) == set()
+    await clients.saw({"a": LastRequest(0.0, "", False)})
+    assert await liveness.absent(["a", "b", "c", "d"]) == {"d"}

@@ -1,7 +1,8 @@
 """Seeded random walks of the phase machine through a small world in place of Redis.
 
-In this world, clients join and upload, and request models. Operators pause, resume, evict and stop.
-Deadlines pass, and workers die at any point between a step and its commands.
+In this world, clients join and upload, request models, and say that they are away. Operators pause,
+resume, evict and stop. Deadlines pass, and workers die at any point between a step and its
+commands.
 """
 
 import random
@@ -49,6 +50,8 @@ class World:
     barred: set[str] = field(default_factory=set)
     revoked: set[str] = field(default_factory=set)
     """Clients without a valid token."""
+    away: set[str] = field(default_factory=set)
+    """Clients that have said that they do not train now."""
     tickets: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
     """Clients whose update for the open round was accepted (policy with a barrier)."""
@@ -67,7 +70,7 @@ class World:
     @property
     def free(self) -> set[str]:
         """Clients that may take part in a round."""
-        return self.joined - self.barred - self.revoked
+        return self.joined - self.barred - self.revoked - self.away
 
     # -- what happens to a federation ----------------------------------------------------------
 
@@ -80,7 +83,9 @@ class World:
         """Advances the clock, and lets a random event happen."""
         self.now += self.draws.choice([0.0, 0.1, 1.0, 5.0])
         client = self.draws.choice(CLIENTS)
-        match self.draws.choice(["join", "upload", "upload", "upload", "pull", "ask", "operate"]):
+        match self.draws.choice(
+            ["join", "upload", "upload", "upload", "pull", "ask", "away", "operate"]
+        ):
             case "join" if client not in self.joined:
                 self.joined.add(client)
                 self.add("joined", client)
@@ -90,6 +95,8 @@ class World:
                 self.add("pull", client)
             case "ask":
                 self.add("customize", client)
+            case "away":
+                self.away ^= {client}
             case "operate" if self.status != "finished" and client in self.joined:
                 self.operate(client)
 
@@ -202,8 +209,8 @@ class World:
                 return events.CandidatesRead(self.status, candidates, not candidates, full)
             case commands.ReadStanding():
                 return events.StandingRead(self.status, self.deadline, frozenset(self.barred))
-            case commands.ReadTokens():
-                return events.TokensRead(question.clients & self.revoked)
+            case commands.ReadAbsences():
+                return events.AbsencesRead(question.clients & (self.revoked | self.away))
             case commands.ReadEvents():
                 result = self.after(question.after)[: self.draws.randint(1, 4)]
                 if not result:
@@ -216,7 +223,9 @@ class World:
             case commands.DecideRound():
                 return events.RoundDecided()
             case commands.ReadEvaluation():
-                return events.EvaluationRead(self.deadline, bool(self.tickets - self.revoked))
+                return events.EvaluationRead(
+                    self.deadline, bool(self.tickets - self.revoked - self.away)
+                )
 
 
 TRANSITIONS = (

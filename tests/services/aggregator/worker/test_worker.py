@@ -159,6 +159,21 @@ async def test_predictable_draws_follow_from_the_seed_of_the_experiment(
         assert await drawing(worker) == 3
 
 
+async def test_a_run_that_must_not_bar_clients_cannot_be_switched_to_barring_them(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    server = {"customizer": "flcert", "detectors": ["norm_bound"], "eviction": {"mode": "reject"}}
+    info, _ = await stores.runs.submit(experiment(server=server), "certified", BY)
+    state = stores.of_run(info.run).state
+    async with working(stores, blobs):
+        await until(stores, info.run, "running")
+        for mode in ("quarantine", "evict"):
+            answer, reason = await state.set_mode(mode, BY)
+            assert answer == "conflict" and "share the bound on barred clients" in reason
+        assert (await state.read()).mode is None  # type: ignore[union-attr]  # exists
+        assert await state.set_mode("observe", BY) == ("done", "observe")
+
+
 async def test_a_run_that_cannot_start_fails_and_the_next_one_starts(
     stores: Stores, blobs: RunBlobs
 ) -> None:

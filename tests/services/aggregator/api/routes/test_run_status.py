@@ -67,3 +67,20 @@ async def test_operators_see_that_a_run_waits_for_its_members(api: Api) -> None:
     await live_run.run.state.set_status("running", BY)
     await live_run.stores.clients.saw({"ada": LastRequest(119.0, "", False)})
     assert await cause() == ""
+
+
+async def test_mode_that_bars_clients_is_refused_if_the_experiment_forbids_it(api: Api) -> None:
+    async def answer(mode: str) -> tuple[int, str | None, str | None]:
+        response = await api.ask("POST", f"{RUN}/mode", json={"mode": mode})
+        body = response.json()
+        return response.status_code, body.get("type"), body.get("detail")
+
+    state, redis = api.live_run.run.state, api.live_run.stores.redis
+    assert await answer("evict") == (200, None, None)
+    await redis.ask("hdel", state.keys.state, "barring_conflict")  # As in an older version.
+    assert await answer("quarantine") == (200, None, None)
+    await redis.ask("hset", state.keys.state, "barring_conflict", "groups share a bound")
+    for mode in ("quarantine", "evict"):
+        assert await answer(mode) == (422, "urn:rampart:invalid-experiment", "groups share a bound")
+    for mode in ("observe", "reject"):
+        assert await answer(mode) == (200, None, None)

@@ -33,7 +33,9 @@ def test_lazy_attributes_resolve_to_objects_of_the_same_name(name: str) -> None:
 
 def test_every_type_that_the_guide_names_is_public() -> None:
     text = (ROOT / "docs/your-own-algorithms.md").read_text(encoding="utf-8")
-    (part,) = re.findall(r"^All base classes are in.*?^The docstrings", text, re.MULTILINE | re.DOTALL)
+    (part,) = re.findall(
+        r"^All base classes are in.*?^The docstrings", text, re.MULTILINE | re.DOTALL
+    )
     named = set(re.findall(r"`([A-Z]\w+)`", part))
     assert {"Batch", "Customization", "Point", "Samples", "StepState"} <= named
     assert named <= set(rampart_fl.__all__)

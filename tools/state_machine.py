@@ -7,8 +7,8 @@ import inspect
 from pathlib import Path
 from typing import get_args
 
-from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
-from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
+from rampart_fl.services.aggregator.worker.phases.arrows import ARROWS, QUESTIONS
+from rampart_fl.services.aggregator.worker.phases.commands import Command, Question
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 

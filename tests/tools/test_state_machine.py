@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS, TRANSITIONS
+from rampart_fl.services.aggregator.worker.phases.arrows import ARROWS, QUESTIONS, TRANSITIONS
 from tools.state_machine import PATH, arrows, commands, diagram, render
 
 PAGE = PATH.read_text(encoding="utf-8")

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
-from rampart_fl.services.aggregator.worker import phase_commands as commands
-from rampart_fl.services.aggregator.worker import phase_events as events
-from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
-from rampart_fl.services.aggregator.worker.disk_space import DiskSpace
+from rampart_fl.services.aggregator.worker.disk.blobs_in_use import blobs_in_use
+from rampart_fl.services.aggregator.worker.disk.space import DiskSpace
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import ClosedRound, OpenRoundData
-from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
-from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
-from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases import commands, events
+from rampart_fl.services.aggregator.worker.phases.commands import Command, Question
+from rampart_fl.services.aggregator.worker.phases.events import PhaseEvent
+from rampart_fl.services.aggregator.worker.phases.machine import PhaseMachine
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.services.aggregator.worker.round_publisher import RoundPublisher
 from rampart_fl.services.aggregator.worker.run_clock import RunClock

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
-from rampart_fl.services.aggregator.worker.kept_models import KeptModels
+from rampart_fl.services.aggregator.worker.disk.blobs_in_use import blobs_in_use
+from rampart_fl.services.aggregator.worker.disk.kept_models import KeptModels
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.runtime.memory import release_unused_memory
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.clients import Finding, Quarantine

@@ -11,7 +11,7 @@ import torch
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.arrivals import Arrivals, ServedDigests, claims
-from rampart_fl.services.aggregator.worker.disk_needs import DiskNeeds, models_of
+from rampart_fl.services.aggregator.worker.disk.needs import DiskNeeds, models_of
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
 from rampart_fl.services.aggregator.worker.ranked_blobs import RankedBlobs

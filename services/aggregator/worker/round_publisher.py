@@ -4,17 +4,17 @@ import logging
 from collections.abc import Callable
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.kept_models import KeptModels
+from rampart_fl.services.aggregator.worker.disk.kept_models import KeptModels
+from rampart_fl.services.aggregator.worker.disk.unused_blobs import UnusedBlobs
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRoundData,
     barring_evidence,
     failed_record,
     published_record,
 )
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.services.aggregator.worker.run_clock import RunClock
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
-from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.aggregator.worker.kept_models import KeptModels
+from rampart_fl.services.aggregator.worker.disk.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment

@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.capacity import needs
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
-from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
+from rampart_fl.services.aggregator.worker.disk.quota import DiskQuota
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine

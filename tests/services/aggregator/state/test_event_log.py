@@ -9,7 +9,7 @@ import pytest
 from rampart_fl.services.aggregator import state
 from rampart_fl.services.aggregator.state.redis_records import EventType
 from rampart_fl.services.aggregator.state.run_store import STEERS
-from rampart_fl.services.aggregator.worker import round_events
+from rampart_fl.services.aggregator.worker.phases import round_events
 from rampart_fl.shared.protocol.messages import Receipt, RoundFacts
 
 pytestmark = pytest.mark.anyio

@@ -18,12 +18,12 @@ from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.state.redis_records import RunDetails
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
-from rampart_fl.services.aggregator.worker.phase_events import (
+from rampart_fl.services.aggregator.worker.phases.events import (
     LeaseTaken,
     PhaseEvent,
     RoundRefused,
 )
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.shared.errors import PreconditionError

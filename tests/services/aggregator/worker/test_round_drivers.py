@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData, failed_record
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import PreconditionError

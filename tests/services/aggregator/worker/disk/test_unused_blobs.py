@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
-from rampart_fl.services.aggregator.worker import unused_blobs as module
-from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
+from rampart_fl.services.aggregator.worker.disk import unused_blobs as module
+from rampart_fl.services.aggregator.worker.disk.unused_blobs import UnusedBlobs
 from rampart_fl.shared.runtime.compute import compute_on
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@
     evaluating ──> done
 
 The machine makes the decisions, and `coordinator.py` carries out the machine's commands. The
-machine itself does not wait, read a clock, or access Redis. `phase_arrows.py` lists the
+machine itself does not wait, read a clock, or access Redis. `arrows.py` lists the
 transitions.
 """
 
@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.worker import phase_commands as commands
-from rampart_fl.services.aggregator.worker import phase_events as events
-from rampart_fl.services.aggregator.worker.phase_arrows import TRANSITIONS
-from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
-from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
-from rampart_fl.services.aggregator.worker.round_events import handle_events
+from rampart_fl.services.aggregator.worker.phases import commands, events
+from rampart_fl.services.aggregator.worker.phases.arrows import TRANSITIONS
+from rampart_fl.services.aggregator.worker.phases.commands import Command, Question
+from rampart_fl.services.aggregator.worker.phases.events import PhaseEvent
+from rampart_fl.services.aggregator.worker.phases.round_events import handle_events
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import quota
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stores import RunStores
-from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
+from rampart_fl.services.aggregator.worker.disk.blobs_in_use import blobs_in_use
 from rampart_fl.shared.runtime.compute import Compute
 
 GRACE = 30.0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.worker import phase_machine
-from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
-from rampart_fl.services.aggregator.worker.phase_commands import (
+from rampart_fl.services.aggregator.worker import phases
+from rampart_fl.services.aggregator.worker.phases.arrows import ARROWS, QUESTIONS
+from rampart_fl.services.aggregator.worker.phases.commands import (
     AnswerCustomize,
     AnswerProbe,
     AssignSlots,
@@ -36,7 +36,7 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadStanding,
     ReadStatus,
 )
-from rampart_fl.services.aggregator.worker.phase_events import (
+from rampart_fl.services.aggregator.worker.phases.events import (
     AbsencesRead,
     CandidatesRead,
     ClientsRead,
@@ -49,8 +49,8 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     StandingRead,
     StatusRead,
 )
-from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, PhaseState
+from rampart_fl.services.aggregator.worker.phases.machine import PhaseMachine
+from rampart_fl.services.aggregator.worker.phases.state import MachinePhase, PhaseState
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RunState
 
@@ -1089,11 +1089,11 @@ def test_event_of_another_phase_raises_an_error(state: PhaseState) -> None:
             SYNC.step(state, one, NOW)
 
 
-PURE = ("phase_state", "phase_events", "phase_commands", "phase_arrows", "round_events")
+PURE = ("state", "events", "commands", "arrows", "round_events")
 ALLOWED = {
     *("collections.abc", "dataclasses", "typing"),
     "rampart_fl.services.aggregator.state.redis_records",
-    "rampart_fl.services.aggregator.worker",
+    "rampart_fl.services.aggregator.worker.phases",
     "rampart_fl.shared.experiment",
     "rampart_fl.shared.experiment.selection",
     "rampart_fl.shared.protocol.messages",
@@ -1101,11 +1101,11 @@ ALLOWED = {
 """What the machine may import: nothing that waits, tells the time, or reaches Redis or torch."""
 
 
-@pytest.mark.parametrize("name", [*PURE, "phase_machine"])
+@pytest.mark.parametrize("name", [*PURE, "machine"])
 def test_phase_machine_imports_only_pure_modules_and_never_awaits(name: str) -> None:
-    source = Path(phase_machine.__file__).with_name(f"{name}.py")
+    source = Path(phases.__file__).with_name(f"{name}.py")
     nodes = list(ast.walk(ast.parse(source.read_text())))
-    ours = {f"rampart_fl.services.aggregator.worker.{one}" for one in PURE}
+    ours = {f"rampart_fl.services.aggregator.worker.phases.{one}" for one in PURE}
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     assert imported <= ALLOWED | ours
     assert not [node for node in nodes if isinstance(node, ast.Import | ast.Await)]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rampart_fl.services.aggregator.worker.phase_commands import (
+from rampart_fl.services.aggregator.worker.phases.commands import (
     AnswerCustomize,
     AnswerProbe,
     AssignSlots,
@@ -27,7 +27,7 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadStanding,
     ReadStatus,
 )
-from rampart_fl.services.aggregator.worker.phase_events import (
+from rampart_fl.services.aggregator.worker.phases.events import (
     AbsencesRead,
     CandidatesRead,
     ClientsRead,
@@ -40,7 +40,7 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     StandingRead,
     StatusRead,
 )
-from rampart_fl.services.aggregator.worker.phase_state import MachinePhase
+from rampart_fl.services.aggregator.worker.phases.state import MachinePhase
 
 
 class Arrow(NamedTuple):

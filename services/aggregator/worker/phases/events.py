@@ -1,6 +1,6 @@
 """The events of the phase machine.
 
-Every event except `LeaseTaken` is the answer to a question in `phase_commands`.
+Every event except `LeaseTaken` is the answer to a question in `commands`.
 """
 
 from dataclasses import dataclass

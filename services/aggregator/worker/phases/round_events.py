@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.worker import phase_commands as commands
-from rampart_fl.services.aggregator.worker.phase_commands import Command
-from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.phases import commands
+from rampart_fl.services.aggregator.worker.phases.commands import Command
+from rampart_fl.services.aggregator.worker.phases.state import PhaseState
 
 
 def handle_events(

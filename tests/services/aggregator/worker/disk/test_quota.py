@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
-from rampart_fl.services.aggregator.worker import disk_quota
-from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
+from rampart_fl.services.aggregator.worker.disk import quota as quota_module
+from rampart_fl.services.aggregator.worker.disk.quota import DiskQuota
 from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def test_run_of_any_size_fits_without_a_quota(blobs: RunBlobs) -> None:
 async def test_run_fits_exactly_up_to_the_quota(
     blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_quota, "FRESH", 0.0)
+    monkeypatch.setattr(quota_module, "FRESH", 0.0)
     quota = DiskQuota(blobs, 10 * KIB)
     assert await quota.shortage(4 * KIB) == ""
     assert await quota.shortage(4 * KIB + 1) == (

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.worker import phase_commands as commands
-from rampart_fl.services.aggregator.worker import phase_events as events
-from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
-from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
-from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
-from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, PhaseState
+from rampart_fl.services.aggregator.worker.phases import commands, events
+from rampart_fl.services.aggregator.worker.phases.arrows import ARROWS, QUESTIONS
+from rampart_fl.services.aggregator.worker.phases.commands import Command, Question
+from rampart_fl.services.aggregator.worker.phases.events import PhaseEvent
+from rampart_fl.services.aggregator.worker.phases.machine import PhaseMachine
+from rampart_fl.services.aggregator.worker.phases.state import MachinePhase, PhaseState
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RunState
 

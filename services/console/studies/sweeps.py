@@ -131,8 +131,8 @@ def table(result: dict[str, Any]) -> Any:
     for row in rows:
         cells = [label(row[key]) for key in result["axes"]] + [str(row["runs"])]
         for name in shown:
-            half = row["spread"].get(name)
-            text = "-" if row[name] is None else f"{row[name]:.4g}"
+            value, half = row.get(name), row["spread"].get(name)
+            text = "-" if value is None else f"{value:.4g}"
             cells.append(text if half is None else f"{text} ± {half:.2g}")
         made.add_row(*cells)
     return made
@@ -184,6 +184,6 @@ def panels(result: Mapping[str, Any]) -> Panels:
     for name in headlines(rows):
         for row in rows:
             line = " ".join(f"{key}={label(row[key])}" for key in others) or name
-            lines.setdefault(name, {}).setdefault(line, []).append(row[name])
+            lines.setdefault(name, {}).setdefault(line, []).append(row.get(name))
             spread.setdefault((name, line), []).append(row["spread"].get(name))
     return Panels(along, at, lines, spread)

@@ -58,6 +58,10 @@ class Values(Table):
             raise ValueError(f"from = {self.start:g} is above to = {self.to:g}")
         if self.count is not None and self.start == self.to:
             raise ValueError(f"from = to = {self.start:g} is one value, not count = {self.count}")
+        values = self.all()
+        for at, value in enumerate(values):
+            if value in values[:at]:
+                raise ValueError(f"the value {value!r} is listed twice")
         return self
 
     def all(self) -> list[Any]:

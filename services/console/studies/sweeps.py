@@ -102,7 +102,7 @@ def describe(point: GridPoint) -> str:
 
 
 def label(value: Any) -> str:
-    """A value of an axis as text.
+    """A value of an axis as text; different numbers have different texts.
 
     >>> label(0.5), label(["nnm", {"name": "krum", "f": 2}])
     ('0.5', 'nnm+krum(f=2)')
@@ -112,7 +112,10 @@ def label(value: Any) -> str:
     if isinstance(value, dict):
         inside = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
         return str(value.get("name", "")) + (f"({inside})" if inside else "")
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -55,6 +55,12 @@ def test_axis_values_have_short_labels() -> None:
     assert describe == ["1", "0.25", "lie", "none", "lie(knows=full)", "None"]
 
 
+def test_values_that_differ_in_late_digits_stay_apart() -> None:
+    rows = [{"rate": rate, "accuracy": rate, "runs": 1, "spread": {}} for rate in (0.5, 0.50000001)]
+    drawn = panels({"axes": ["rate"], "sweep": rows})
+    assert drawn.at == drawn.lines["accuracy"]["accuracy"] == [0.5, 0.50000001]
+
+
 @pytest.mark.parametrize("rows", [RESULT["sweep"], RESULT["sweep"][:2]])
 def test_curves_are_plotted_over_numbers_and_over_names(
     tmp_path: Path, rows: list[dict[str, Any]]

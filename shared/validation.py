@@ -81,6 +81,13 @@ def _unfit_start(built: BuiltExperiment) -> list[str]:
     return refusal(lambda: read_start(start, built.spec))
 
 
+def _unfit_backdoors(built: BuiltExperiment) -> list[str]:
+    """Error messages about backdoors that do not fit the samples or the classes."""
+    from rampart_fl.shared.attacks.triggers import unfit
+
+    return unfit(built.experiment, built.dataset.shape, built.dataset.classes)
+
+
 def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
     """Settings that must change before `response` and `challenge` can share challenges."""
     from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
@@ -281,6 +288,11 @@ CONSTRAINTS = (
             else []
         ),
         "server.public: augmentation is for images, but the samples have shape {culprit}",
+    ),
+    Constraint(
+        "Backdoors fit the samples and the classes.",
+        _unfit_backdoors,
+        "{culprit}",
     ),
     Constraint(
         "A starting model has the tensors of the experiment's model.",

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import DataAttack
-from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment.schema import Training
+from rampart_fl.shared.errors import ConfigurationError, refusal
+from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.runtime.device import to_device
 
 Pixels = tuple[tuple[int, int], ...]
@@ -52,10 +52,7 @@ class Backdoor(DataAttack):
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
     ) -> tuple[Tensor, Tensor]:
-        if self.target >= classes:
-            raise ConfigurationError(
-                f"{self.name}: there is no class {self.target}; the task has {classes} classes"
-            )
+        self.require_fit(tuple(x.shape[1:]), classes)
         picks = torch.randperm(len(y), generator=draws)[: round(self.poison_rate * len(y))]
         poisoned_x, poisoned_y = x.clone(), y.clone()
         poisoned_x[picks] = self._stamp(x[picks], self.part(attacker))
@@ -86,20 +83,37 @@ class Backdoor(DataAttack):
         """Fraction of triggered images classified as the target; None if there are no images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
-    def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:
-        if x.ndim not in (3, 4):
+    def require_fit(self, shape: tuple[int, ...], classes: int) -> None:
+        """Refuses a task that the backdoor cannot attack.
+
+        Args:
+            shape: shape of a sample.
+            classes: number of classes of the task.
+        Raises:
+            ConfigurationError: the samples are not images, the trigger is larger than an image, or
+                the target is not a class.
+        """
+        self._require_room(shape)
+        if self.target >= classes:
             raise ConfigurationError(
-                f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
+                f"{self.name}: there is no class {self.target}; the task has {classes} classes"
             )
+
+    def _require_room(self, shape: tuple[int, ...]) -> None:
+        if len(shape) not in (2, 3):
+            raise ConfigurationError(f"{self.name} needs images, not samples of shape {shape}")
         # The whole trigger must fit, because the whole trigger is stamped on test images.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
-        height, width = x.shape[-2:]
+        height, width = shape[-2:]
         if last_row >= height or last_column >= width:
             raise ConfigurationError(
                 f"{self.name}: a trigger of {last_row + 1}x{last_column + 1} pixels "
                 f"does not fit into {height}x{width} pixels"
             )
-        shown_HW = torch.zeros(height, width, dtype=torch.bool)
+
+    def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:
+        self._require_room(tuple(x.shape[1:]))
+        shown_HW = torch.zeros(x.shape[-2:], dtype=torch.bool)
         shown_HW[tuple(torch.tensor(axis) for axis in zip(*pixels, strict=True))] = True
         return x.masked_fill(to_device(shown_HW, x.device), self.value)
 
@@ -120,3 +134,17 @@ def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
     if not isinstance(attack, Backdoor):
         raise ConfigurationError(f"{attack.name} has no trigger, so its success cannot be measured")
     return attack
+
+
+def unfit(experiment: Experiment, shape: tuple[int, ...], classes: int) -> list[str]:
+    """Error messages about backdoors of the experiment that cannot attack its task.
+
+    These are the backdoor whose success clients measure, and the attackers' backdoors. The task
+    has samples of this shape and this number of classes.
+    """
+    from rampart_fl.shared.attacks.data import attacks
+
+    named = [experiment.evaluation.trigger, *(group.data_attack for group in experiment.attackers)]
+    parsed = [attacks.parse(spec) for spec in named if spec is not None]
+    backdoors = [attack for attack in parsed if isinstance(attack, Backdoor)]
+    return [why for one in backdoors for why in refusal(one.require_fit, shape, classes)]

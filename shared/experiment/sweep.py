@@ -56,6 +56,12 @@ class Values(Table):
             raise ValueError("`step` and `count` need `from` and `to`, not `values`")
         if self.start is not None and self.to is not None and self.start > self.to:
             raise ValueError(f"from = {self.start:g} is above to = {self.to:g}")
+        if self.count is not None and self.start == self.to:
+            raise ValueError(f"from = to = {self.start:g} is one value, not count = {self.count}")
+        values = self.all()
+        for at, value in enumerate(values):
+            if value in values[:at]:
+                raise ValueError(f"the value {value!r} is listed twice")
         return self
 
     def all(self) -> list[Any]:
@@ -159,6 +165,7 @@ class Sweep:
             raise ConfigurationError("sweep: there is no axis; name a parameter and its values")
         if any("seed" in (path, *values.also) for path, values in leaves):
             raise ConfigurationError("sweep: `seed` cannot be an axis; give `seeds` or `runs`")
+        _refuse_overwriting([path for first, values in leaves for path in (first, *values.also)])
         names = Counter(_name(path) for path, _ in leaves)
         axes = tuple(
             Axis(
@@ -235,6 +242,16 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Val
             yield here, Values.model_validate(value)
         except ValidationError as error:
             raise ConfigurationError(f"sweep: {here}: {explain(error, Values)}") from None
+
+
+def _refuse_overwriting(paths: Sequence[str]) -> None:
+    """Refuses a path that sets a parameter again, because results would name both values."""
+    for at, path in enumerate(paths):
+        for earlier in paths[:at]:
+            if f"{earlier}.".startswith(f"{path}."):
+                raise ConfigurationError(
+                    f"sweep: {path} would overwrite {earlier}; set each parameter only once"
+                )
 
 
 def _name(path: str) -> str:

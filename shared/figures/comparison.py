@@ -51,7 +51,7 @@ def run_figures(
             sizes[way][0] += sum(by_client.values())
             sizes[way][1] += len(by_client)
     roles = experiment.roles
-    hostile = [c for c, slot in slots.items() if slot < len(roles) and roles[slot] is not None]
+    hostile = {c for c, slot in slots.items() if slot < len(roles) and roles[slot] is not None}
     honest = [client for client in slots if client not in hostile]
     shares = {kind: accuracy(newest, honest, kind) for kind in KINDS}
     per_client = {way: total / n if n else None for way, (total, n) in sizes.items()}

@@ -155,7 +155,8 @@ def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> Decisio
     """
     counts: dict[str, dict[str, int]] = {}
     silenced: dict[str, float | None] = {}
-    for side, clients in zip(("honest", "hostile"), sides(experiment), strict=True):
+    for side, names in zip(("honest", "hostile"), sides(experiment), strict=True):
+        clients = set(names)
         verdicts = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
         away = sum(client in clients for record in records for client in record.quarantined)
         counts[side] = {**dict(sorted(verdicts.items())), "away": away}

@@ -74,7 +74,9 @@ class ServerResources:
             root = Cohort.of([_as_client(held, train=True)], device=device)
         if server.test is not None:
             own = server.test
-            others = [at for table, at in taken if table.dataset == own.dataset]
+            # Tables that differ only in defaults name the same data set.
+            source = datasets.parse(own.dataset)
+            others = [at for table, at in taken if datasets.parse(table.dataset) == source]
             without = torch.cat(others) if others else None
             held = server_data(own.dataset, own.size, data, seed, "test", True, without)
             test = Cohort.of([_as_client(held, train=False)], device=device)

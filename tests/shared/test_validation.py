@@ -142,6 +142,10 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         {**WISDM, "server": {"public": {"dataset": "wisdm", "augmentation": "weak"}}},
         "server.public: augmentation is for images, but the samples have shape (43,)",
     ),
+    "Backdoors fit the samples and the classes.": (
+        {**DIGITS, "evaluation": {"trigger": {"name": "badnets", "target": 10}}},
+        "badnets: there is no class 10; the task has 10 classes",
+    ),
     "A starting model has the tensors of the experiment's model.": (
         {**DIGITS, "model": {"name": "cnn", "start": {"file": "missing.safetensors"}}},
         "model.start: there is no file missing.safetensors",
@@ -239,6 +243,29 @@ def test_detectors_that_share_challenges_need_equal_sketch_settings(
 ) -> None:
     detectors = [{"name": "response", **response}, {"name": "challenge", **challenge}]
     experiment = Experiment.from_tables({**DIGITS, "server": {"detectors": detectors}})
+    if wrong is None:
+        assert validate(experiment)
+    else:
+        with pytest.raises(ConfigurationError, match=wrong):
+            validate(experiment)
+
+
+@pytest.mark.parametrize(
+    ("tables", "backdoor", "wrong"),
+    [
+        (DIGITS, {"name": "badnets", "target": 10}, "there is no class 10"),
+        (DIGITS, {"name": "dba"}, "4x10 pixels does not fit into 8x8"),
+        (WISDM, {"name": "badnets"}, r"needs images, not samples of shape \(43,\)"),
+        (DIGITS, {"name": "dba", "width": 3}, None),
+        (DIGITS, {"name": "label_flip"}, None),
+    ],
+)
+def test_attackers_backdoors_must_fit_the_task(
+    tables: dict[str, Any], backdoor: dict[str, Any], wrong: str | None
+) -> None:
+    experiment = Experiment.from_tables(
+        {**tables, "attackers": [{"count": 1, "data_attack": backdoor}]}
+    )
     if wrong is None:
         assert validate(experiment)
     else:

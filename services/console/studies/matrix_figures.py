@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from rampart_fl.services.console.studies.batch import failed
 from rampart_fl.services.console.studies.matrix_cells import NOBODY, MatrixCell
 
 ACCURACIES = {
@@ -151,4 +152,4 @@ class Matrix:
 
     def failures(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Attack, defence and results of every failed run."""
-        return [(*cell, run) for cell, runs in self._runs.items() for run in runs if "error" in run]
+        return [(*cell, run) for cell, runs in self._runs.items() for run in runs if failed(run)]

@@ -12,8 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rampart_fl.services.console.studies.batch import (
+    failed,
+    read,
+    run_all_cached,
+    run_simulation,
+)
 from rampart_fl.services.console.studies.batch import follow as show
-from rampart_fl.services.console.studies.batch import read, run_all_cached, run_simulation
 from rampart_fl.services.console.studies.matrix_cells import LOCAL_ONLY, NOBODY, MatrixCell
 from rampart_fl.services.console.studies.network_run import run_or_continue
 from rampart_fl.services.console.studies.pools import Pool
@@ -53,7 +58,7 @@ def adjust_metrics(cell: MatrixCell, figures: dict[str, Any]) -> dict[str, Any]:
     so the metrics of the received model become None. The client trains its personal model locally,
     so the metrics of the personal model replace those of the model `local`.
     """
-    if "error" in figures:
+    if failed(figures):
         return figures
     row = dict(figures)
     if cell.attack == NOBODY:

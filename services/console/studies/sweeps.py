@@ -102,7 +102,7 @@ def describe(point: GridPoint) -> str:
 
 
 def label(value: Any) -> str:
-    """A value of an axis as text.
+    """A value of an axis as text; different numbers have different texts.
 
     >>> label(0.5), label(["nnm", {"name": "krum", "f": 2}])
     ('0.5', 'nnm+krum(f=2)')
@@ -112,7 +112,10 @@ def label(value: Any) -> str:
     if isinstance(value, dict):
         inside = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
         return str(value.get("name", "")) + (f"({inside})" if inside else "")
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -131,8 +134,8 @@ def table(result: dict[str, Any]) -> Any:
     for row in rows:
         cells = [label(row[key]) for key in result["axes"]] + [str(row["runs"])]
         for name in shown:
-            half = row["spread"].get(name)
-            text = "-" if row[name] is None else f"{row[name]:.4g}"
+            value, half = row.get(name), row["spread"].get(name)
+            text = "-" if value is None else f"{value:.4g}"
             cells.append(text if half is None else f"{text} ± {half:.2g}")
         made.add_row(*cells)
     return made
@@ -184,6 +187,6 @@ def panels(result: Mapping[str, Any]) -> Panels:
     for name in headlines(rows):
         for row in rows:
             line = " ".join(f"{key}={label(row[key])}" for key in others) or name
-            lines.setdefault(name, {}).setdefault(line, []).append(row[name])
+            lines.setdefault(name, {}).setdefault(line, []).append(row.get(name))
             spread.setdefault((name, line), []).append(row["spread"].get(name))
     return Panels(along, at, lines, spread)

@@ -177,13 +177,31 @@ class Stacked:
             if not bool(inside_KB[k].any()):
                 outputs.append(None)
                 continue
-            logits = self._call(own, x_B[inside_KB[k]])
+            real_B = x_B[inside_KB[k]]
+            logits = self._call(own, self._normalizable(own, real_B))[: len(real_B)]
             padded = logits.new_zeros(len(x_B), *logits.shape[1:])
             outputs.append(padded.index_put((inside_KB[k].nonzero().squeeze(1),), logits))
         like = next(one for one in outputs if one is not None)
         return torch.stack(
             [torch.zeros_like(like) if one is None else one for one in outputs]
         ), moved
+
+    def _normalizable(self, own: Mapping[str, Tensor], x_B: Tensor) -> Tensor:
+        """The batch; twice the same sample if it is the only one and the module needs a second.
+
+        torch refuses to normalize a single value per channel. The mean of two equal values is this
+        value, and their variance is 0, as in Rampart's own batch normalization of one sample.
+        """
+        if len(x_B) > 1:
+            return x_B
+        # The trial must not change the running statistics in `own`.
+        trial = {name: tensor.detach().clone() for name, tensor in own.items()}
+        try:
+            with torch.no_grad():
+                self._call(trial, x_B)
+        except ValueError:
+            return torch.cat([x_B, x_B])
+        return x_B
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:

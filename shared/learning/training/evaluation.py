@@ -15,7 +15,7 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training import personalizer_calls
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.scoring import hits
+from rampart_fl.shared.learning.training.scoring import fooled
 from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.runtime.device import to_device
 
@@ -60,7 +60,7 @@ def score_sums(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -
     if trigger is not None:
         shown_KT = trigger.with_trigger(x_KT.flatten(0, 1)).view_as(x_KT)
         target_KT = torch.full_like(y_KT, trigger.target)
-        fooled_KT = _each(learner, models_KD, shown_KT, target_KT, cohort.test_K, hits)
+        fooled_KT = _each(learner, models_KD, shown_KT, target_KT, cohort.test_K, fooled)
         others_KT = (y_KT != trigger.target).double()
         sums["triggered_samples"] = _within(others_KT, cohort.test_K).sum(1)
         sums[f"fooled_{kind}"] = (fooled_KT * others_KT).sum(1)

@@ -40,6 +40,15 @@ def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
     return logits_KBC.argmax(-1) == y_KB
 
 
+def fooled(logits_KBC: Tensor, target_KB: Tensor) -> Tensor:
+    """For each sample (K, B), whether the predicted class is the target of a backdoor.
+
+    A sample with a NaN among its logits has no predicted class: `argmax` would return the NaN's
+    position, and a diverged model would seem to follow a backdoor with the target 0.
+    """
+    return hits(logits_KBC, target_KB) & ~logits_KBC.isnan().any(-1)
+
+
 def squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
     """The squared norm |r|² (K, B) of each sample's residual r, which is the model's output."""
     del y_KB

@@ -124,6 +124,20 @@ def test_range_values_have_exact_ends_and_short_decimals(
         ("seed = [1, 2]", "`seed` cannot be an axis; give `seeds`"),
         ('rounds = { values = [1, 2], also = ["seed"] }', "`seed` cannot be an axis; give `seeds`"),
         ("rounds = { from = 3, to = 1, step = 1 }", "from = 3 is above to = 1"),
+        ("rounds = { from = 2, to = 2, count = 3 }", "from = to = 2 is one value, not count = 3"),
+        ("rounds = [1, 2, 1]", "rounds: the value 1 is listed twice"),
+        (
+            "training.learning_rate = { from = 1e-12, to = 3e-12, step = 1e-12 }",
+            "training.learning_rate: the value 0.0 is listed twice",
+        ),
+        (
+            'training.epochs = [1, 2]\nrounds = { values = [3], also = ["training.epochs"] }',
+            "training.epochs would overwrite training.epochs",
+        ),
+        (
+            'server.rule.0.f = [1, 2]\nrounds = { values = [3], also = ["server.rule"] }',
+            "server.rule would overwrite server.rule.0.f",
+        ),
         ("rounds = 4", "rounds: a list of values"),
         ("rounds = []", "rounds: .*give `values`"),
         ("rounds = { from = 1, to = 3 }", "needs `step` or `count`"),

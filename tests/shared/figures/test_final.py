@@ -1,5 +1,7 @@
 """The final figures of a run, compared with hand calculation."""
 
+from typing import ClassVar
+
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
@@ -8,10 +10,11 @@ from rampart_fl.shared.figures.final import costs, decisions, final_figures
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
+DATA = {"dataset": "digits", "clients": 4}
 EXPERIMENT = Experiment.from_tables(
     {
         "name": "four",
-        "data": {"dataset": "digits", "clients": 4},
+        "data": DATA,
         "model": "cnn",
         "attackers": [{"count": 1, "attack": "sign_flip"}],
         "placement": "last",
@@ -138,6 +141,28 @@ def test_costs_average_bytes_per_client_and_seconds_per_published_round() -> Non
         "seconds_per_round": {"train": 2.0, "rule": 0.25},
     }
     assert costs([]) == {"bytes_per_client": {"down": None, "up": None}, "seconds_per_round": {}}
+
+
+class CountingName(str):
+    """A client's name that counts how often it is compared with other names."""
+
+    compared: ClassVar[int] = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountingName.compared += 1
+        return str.__eq__(self, str(other))
+
+    __hash__ = str.__hash__
+
+
+def test_time_to_count_decisions_grows_linearly_with_the_number_of_clients() -> None:
+    many = Experiment.from_tables({**EXPERIMENT.tables(), "data": {**DATA, "clients": 300}})
+    names = [CountingName(name) for name in many.client_names]
+    verdicts = [VerdictRecord.model_construct(client=c, decision="accepted") for c in names]
+    record = RoundRecord.model_construct(verdicts=verdicts, quarantined=names)
+    CountingName.compared = 0
+    assert decisions(many, [record])["decisions"]["honest"] == {"accepted": 299, "away": 299}
+    assert CountingName.compared <= 10 * len(names)
 
 
 def test_decisions_are_counted_per_client_and_round() -> None:

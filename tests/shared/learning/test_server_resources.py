@@ -122,6 +122,21 @@ def test_server_update_equals_plain_training_on_the_root_data() -> None:
     assert not torch.equal(*updates), "every round draws its own batches"
 
 
+def test_test_samples_serve_no_other_role_even_if_tables_spell_out_defaults() -> None:
+    means = {"name": "synthetic_means", "clients": 40, "samples": 4}
+    tables = experiment(
+        root={"dataset": {**means, "dimension": 1}, "size": 10},
+        test={"dataset": means, "size": 10},
+    ).tables()
+    data = {"dataset": means, "partition": "by_group", "clients": 4, "reserved": 20}
+    chosen = Experiment.from_tables({**tables, "data": data, "model": "mean"})
+    held = ServerResources.of(chosen, build_plan(chosen))
+    assert held.root is not None and held.test is not None
+    trained, tested = held.root.x_train_KN.flatten(), held.test.x_test_KT.flatten()
+    assert len(trained) == len(tested) == 10
+    assert not torch.isin(tested, trained).any()
+
+
 def test_server_training_ignores_client_objectives_and_output_noise() -> None:
     chosen = experiment(root=ROOT)
     _, start_D = initial_model(chosen)

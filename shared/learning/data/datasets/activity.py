@@ -37,7 +37,7 @@ class WISDM(FileDataset):
     """43 features of ten-second accelerometer windows, 6 activities, 36 users.
 
     All samples are standardized with the mean and standard deviation of the clients' training
-    samples.
+    samples. Samples from a client's own file are not standardized.
     """
 
     paper = "Kwapisz et al., Activity recognition using cell phone accelerometers, 2010"

@@ -113,6 +113,15 @@ def test_report_files_contain_the_cells_and_a_heat_map(tmp_path: Path) -> None:
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_estimation_errors_are_not_listed_as_failures() -> None:
+    (cell,) = plan(BASE, ["none"], ["median"])
+    for figures, listed in (({"error": 0.25}, False), ({"error": "Boom: why"}, True)):
+        matrix = Matrix(["none"], ["median"])
+        matrix.add(cell, figures)
+        text = markdown(matrix, {"experiment": "means", "seeds": 1})
+        assert ("## Failed" in text) == listed
+
+
 def test_heat_map_states_which_accuracy_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rampart_fl.services.console.studies import sweeps
-from rampart_fl.services.console.studies.sweeps import headlines, label, table, write
+from rampart_fl.services.console.studies.sweeps import headlines, label, panels, table, write
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
 
@@ -38,11 +38,27 @@ def test_table_has_one_row_per_point(capsys: pytest.CaptureFixture[str]) -> None
     assert headlines(RESULT["sweep"]) == ["accuracy"]
 
 
+def test_point_whose_runs_all_diverged_leaves_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
+    measured: dict[str, Any] = {"rate": 0.1, "error": 2.5, "runs": 1, "spread": {}}
+    diverged: dict[str, Any] = {"rate": 9.0, "runs": 1, "spread": {}}
+    result = {"experiment": "means", "axes": ["rate"], "sweep": [measured, diverged]}
+    Console(width=120).print(table(result))
+    lines = capsys.readouterr().out.splitlines()[4:6]
+    assert [line.strip("│ ").split("│")[-1].strip() for line in lines] == ["2.5", "-"]
+    assert panels(result).lines == {"error": {"error": [2.5, None]}}
+
+
 def test_axis_values_have_short_labels() -> None:
     describe = [
         label(value) for value in (1, 0.25, "lie", [], {"name": "lie", "knows": "full"}, None)
     ]
     assert describe == ["1", "0.25", "lie", "none", "lie(knows=full)", "None"]
+
+
+def test_values_that_differ_in_late_digits_stay_apart() -> None:
+    rows = [{"rate": rate, "accuracy": rate, "runs": 1, "spread": {}} for rate in (0.5, 0.50000001)]
+    drawn = panels({"axes": ["rate"], "sweep": rows})
+    assert drawn.at == drawn.lines["accuracy"]["accuracy"] == [0.5, 0.50000001]
 
 
 @pytest.mark.parametrize("rows", [RESULT["sweep"], RESULT["sweep"][:2]])

@@ -223,6 +223,46 @@ def test_batch_normalization_ignores_padding(
         assert torch.allclose(at_rest[k], module(x_KB[k]), rtol=0, atol=1e-12)
 
 
+class Within(nn.Module):
+    """A module that has no stacked form, and computes what `inner` computes."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(x)
+        return logits
+
+
+def test_batch_of_one_sample_is_normalized_alike_with_and_without_a_stacked_form() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 2),
+        nn.BatchNorm2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 3),
+        nn.BatchNorm1d(3),
+        nn.Linear(3, 2),
+    ).double()
+    networks, draws = [Stacked(module), Stacked(Within(module))], torch.Generator().manual_seed(4)
+    x_KB = torch.rand(3, 2, 1, 3, 3, generator=draws, dtype=torch.float64)
+    assert [network._form(x_KB) is None for network in networks] == [False, True]
+    models_KD = flatten(module).expand(3, -1) + 0.1
+    inside_KB = torch.tensor([[True, False], [True, True], [True, False]])
+    results = []
+    for network in networks:
+        leaf_KD = models_KD.clone().requires_grad_()
+        logits, moved_KS = network.train(unflatten(leaf_KD, network.spec), x_KB, inside_KB)
+        weighted = logits * torch.tensor([1.0, 2.0]) * inside_KB[:, :, None]
+        (gradient_KD,) = torch.autograd.grad(weighted.sum(), leaf_KD)
+        assert moved_KS is not None
+        # Doubling a sample changes the unbiased variance of its pixels in the first layer.
+        means_and_later_KS = torch.cat([moved_KS[:, :2], moved_KS[:, 4:]], 1)
+        results.append((logits[inside_KB], gradient_KD, means_and_later_KS))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
 def test_running_statistics_come_after_all_parameters() -> None:
     spec = Stacked(NORMALIZED[3][0]).spec
     assert [name for name, _, _ in spec.statistics] == [

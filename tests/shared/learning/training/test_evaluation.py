@@ -43,6 +43,16 @@ def test_trigger_success_matches_a_hand_computed_case(make_learner: MakeLearner)
     assert bool((data.x_test == 0).all())
 
 
+def test_diverged_model_does_not_count_as_fooled(make_learner: MakeLearner) -> None:
+    learner = make_learner(
+        model="mlp", personalizer="none", evaluation={"trigger": {"name": "badnets", "target": 0}}
+    )
+    x, y = torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 2])
+    model_D = torch.full((learner.spec.dim,), float("nan"))
+    metrics = evaluate(learner, ClientData(x, y, x, y, 10), model_D, {})
+    assert (metrics["triggered_samples"], metrics["fooled_customized"]) == (2, 0)
+
+
 def test_padding_is_not_counted_as_fooled_by_a_trigger(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:

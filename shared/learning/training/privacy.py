@@ -76,7 +76,8 @@ def require_accountable(
     """
     if privacy is None:
         return
-    if personalizer is not None and not personalizer.accounted:
+    # Held-out samples affect uploads through the method `start`, which adds no noise.
+    if personalizer is not None and (not personalizer.accounted or personalizer.held_out):
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: "
             "samples also affect its uploads in other ways than through noised gradients"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment.schema import Experiment, Training
+from rampart_fl.shared.experiment.schema import Experiment, Privacy, Training
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.vector import load, spec_of
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
@@ -21,7 +21,13 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
 from rampart_fl.shared.learning.training.objectives import Point
 from rampart_fl.shared.learning.training.personalizers import Batch
-from rampart_fl.shared.learning.training.privacy import STEPS, check_privacy, epsilon
+from rampart_fl.shared.learning.training.personalizers.fedfomo import FedFomo
+from rampart_fl.shared.learning.training.privacy import (
+    STEPS,
+    check_privacy,
+    epsilon,
+    require_accountable,
+)
 from rampart_fl.shared.simulation import simulate
 
 pytestmark = pytest.mark.skipif(
@@ -300,3 +306,11 @@ def test_simulated_clients_report_their_spent_epsilon() -> None:
         steps = 7  # 337 samples in batches of 50.
         assert float(state[STEPS]) == steps * (taken + probed)
     assert any(record.probed for record in result.records)
+
+
+def test_a_method_that_holds_samples_out_is_rejected_even_if_it_claims_to_be_accounted() -> None:
+    class Claiming(FedFomo):
+        accounted = True
+
+    with pytest.raises(ConfigurationError, match="cannot account for the personalizer"):
+        require_accountable(Privacy(noise_multiplier=1.0), nn.Linear(2, 2), Claiming())

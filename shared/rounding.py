@@ -1,7 +1,7 @@
 """Functions that round quotients and fractions of counts.
 
-All code rounds counts with these functions. Otherwise, two processes could get counts that differ
-by one.
+Always use these functions to round counts. Otherwise, two processes could get counts that differ by
+one.
 """
 
 import math

@@ -39,8 +39,8 @@ class View:
 
     Args:
         block_ND: the pool, one update per row; never written to.
-        ids: one name per row of the view. Results depend on the order of the ids, but not on the
-            order of the rows in memory.
+        ids: one name per row of the view. The order of the ids determines the order of the
+            view's rows. Results do not depend on where the rows are in memory.
         index_K: positions of the rows that the view reads, in reading order, as a CPU tensor; None
             if the view reads all rows of the pool.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.

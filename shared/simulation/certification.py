@@ -35,7 +35,7 @@ from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation.federation import Simulation
 
 LIKELY_ENOUGH = 0.001
-"""Default `error` of certificates from random subsets (see `certificates.subset_radii`)."""
+"""Default of the parameter `error` of certificates from random subsets."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class CustomizationStore:
         await self.redis.ask("xadd", self.keys.events, fields)
 
     async def answer(self, fence: int, request: str, digest: str) -> None:
-        """Stores the digest of the model made for a request, for the API to read."""
+        """Stores the digest of the model made for a request, so that the API can read it."""
         keys = (self.keys.customization(request), self.federation.fence, self.keys.events)
         await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
 

@@ -88,10 +88,10 @@ class OperatorStore:
         The new operator then replaces the existing one.
 
         Returns:
-            The first value is "added", "over" or "taken". "taken" means that an operator of this
-            name has another valid token. An earlier request may have stored the same token. The
-            value is then "added" if the token is still valid, and "over" if it has expired or been
-            revoked. The second value is the stored record of the operator.
+            The first value is "added" if the token is stored, now or by an earlier request, and is
+            valid. It is "over" if an earlier request stored the token, but the token has expired or
+            been revoked. It is "taken" if an operator of this name has another valid token. The
+            second value is the stored record of the operator.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)

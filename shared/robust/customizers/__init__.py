@@ -77,7 +77,8 @@ class Customizer(Stage):
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
             owner = next(base for base in cls.__mro__ if name in vars(base))
-            if owner is cls or not issubclass(owner, Customizer):  # The owner may be a mixin.
+            # The class that defines the method may be a mixin.
+            if owner is cls or not issubclass(owner, Customizer):
                 setattr(cls, name, _named(name, vars(owner)[name]))
 
     @property

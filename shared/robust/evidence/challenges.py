@@ -196,8 +196,8 @@ def draw_with_decoys(
 ) -> Tensor:
     """Weights (1 + decoys, B, M): one client's challenge in the first row, then its decoys.
 
-    The client may find out its challenge. The decoys have a generator of their own, so that the
-    client cannot compute the decoys from the challenge.
+    A client may be able to compute its challenge. The decoys have a generator of their own, so that
+    the client cannot compute the decoys from the challenge.
 
     Args:
         sketched_BMK, length: as for `draw`.

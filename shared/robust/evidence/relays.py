@@ -72,9 +72,8 @@ class Relay:
         """The wealth of each bet after one more round, at most `most`.
 
         Args:
-            wealth: for each bet in `BETS`, two numbers from before the round. The first number is
-                the wealth won on high answers, and the second number is the wealth won on low
-                answers.
+            wealth: the wealth before the round: for each bet in `BETS`, first the wealth won on
+                high answers, and then the wealth won on low answers.
             rounds: number of rounds with a bet so far, including this round.
             most: upper limit on the wealth.
 

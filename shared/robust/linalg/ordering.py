@@ -31,7 +31,7 @@ SORT_FROM = 33
 BLOCK = 65_536
 """Largest number of coordinates per block if a sorting network runs in torch."""
 BLOCKS = 8
-"""To save memory, the coordinates are split into at least about this number of blocks."""
+"""To save memory, the coordinates are split into about this number of blocks, or more."""
 SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that numpy sorts."""
 DEVICE_NUMBERS = 1 << 26

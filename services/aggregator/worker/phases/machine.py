@@ -219,8 +219,8 @@ class PhaseMachine:
     def _close(self, state: PhaseState, answers: tuple[Command, ...]) -> PhaseStep:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with the last event handled so far. If a round is not buffered, the
-        # worker reads all new events before it computes the outcome of the round.
+        # The worker computes a buffered round from the events that it has already handled. Before
+        # it computes any other round, it reads all new events.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return PhaseStep(after, (*answers, close), question)
 

@@ -70,11 +70,10 @@ class ResponseDetector(ResponseOptions):
     client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`, and
     the norm of its upload is above `stretched` times the typical norm (`typical`). Third, the
     upload is too long: its norm is above a limit (`long`, `spread`), and training with far more
-    data cannot explain it. Training with far more data explains a strength below -`overshoot` if
-    the upload agrees with most other uploads, and otherwise does not. It never explains a strength
-    above `overshoot`, an upload that is not finite, an upload that equals the previous upload, or
-    pure noise. An upload is pure noise if |Δu| exceeds the norms of both the upload and the average
-    of earlier uploads.
+    data cannot explain it. Far more data explains a strength below -`overshoot` only for uploads
+    that agree with most other uploads. It never explains a strength above `overshoot`, an upload
+    that is not finite, an upload that equals the previous upload, or pure noise. An upload is pure
+    noise if |Δu| exceeds the norms of both the upload and the average of earlier uploads.
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an

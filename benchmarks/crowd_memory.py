@@ -79,9 +79,9 @@ class TracedFederation(CrowdFederation):
             if time.monotonic() > give_up:
                 raise SystemExit("the api wrote no snapshot")
             time.sleep(0.05)  # The interval between two looks.
-        found = {name: Counter(sizes) for name, sizes in json.loads(path.read_text()).items()}
+        snapshot = {name: Counter(sizes) for name, sizes in json.loads(path.read_text()).items()}
         path.unlink()
-        return found
+        return snapshot
 
 
 def waiting(clients: int, traced: bool) -> dict[str, Any]:

@@ -20,26 +20,26 @@ from rampart_fl.shared.validation import validate
 
 def experiments() -> dict[str, Experiment]:
     """The shipped experiments on digits, keyed by name; a sweep gives the first run of its grid."""
-    found = {}
+    by_name = {}
     for name in sorted(shipped()):
         sweep = Sweep.load(name)
         experiment = sweep.base if sweep else Experiment.load(name)
         if experiment.data.dataset["name"] == "digits":
-            found[name] = sweep.points(validate)[0].runs[0] if sweep else experiment
-    return found
+            by_name[name] = sweep.points(validate)[0].runs[0] if sweep else experiment
+    return by_name
 
 
 def digests(rounds: int) -> dict[str, str]:
     """The digest of the final models of each experiment after at most this number of rounds."""
-    found = {}
+    by_name = {}
     for name, experiment in experiments().items():
         short = experiment.model_copy(update={"rounds": min(rounds, experiment.rounds)})
         simulation = Simulation.of(short)
         while not simulation.ended:
             simulation.step()
-        found[name] = str(simulation.result().summary()["models_digest"])
-        sys.stderr.write(f"{name}: {found[name][:12]}\n")
-    return found
+        by_name[name] = str(simulation.result().summary()["models_digest"])
+        sys.stderr.write(f"{name}: {by_name[name][:12]}\n")
+    return by_name
 
 
 def main() -> None:

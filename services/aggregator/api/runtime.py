@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.api.event_hub import ANYONE, EventHub
 from rampart_fl.services.aggregator.api.identities import Identities
 from rampart_fl.services.aggregator.api.operator_tokens import OperatorTokens
 from rampart_fl.services.aggregator.api.run_parts import RunParts
-from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
+from rampart_fl.services.aggregator.api.upload_permits import UploadPermits
 from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.keys import SCHEMA
@@ -63,10 +63,10 @@ class Runtime:
         self.hub = EventHub(self.stores)
         self.identities = Identities(self.stores.clients, self.hub)
         self.metrics = ProcessMetrics(self.blobs.folder)
-        self.upload_slots = UploadSlots(settings.uploads, self.metrics)
-        # Requests for customized models have their own slots. Clients need no ticket for these
-        # requests, so they could otherwise use up the slots for updates.
-        self.customization_slots = UploadSlots(max(1, settings.uploads // 8), self.metrics)
+        self.upload_permits = UploadPermits(settings.uploads, self.metrics)
+        # Requests for customized models have their own permits. Clients need no ticket for these
+        # requests, so they could otherwise use up the permits for updates.
+        self.customization_permits = UploadPermits(max(1, settings.uploads // 8), self.metrics)
         owner = token_hash(settings.operator_token.get_secret_value())
         self.operators = OperatorTokens(owner, self.stores.operators)
         self.streams = Counter[str]()

@@ -174,12 +174,12 @@ class RedisAccess:
         The limit is 0 if Redis has no limit.
         """
         try:
-            told = await self.client.info("memory")
+            memory = await self.client.info("memory")
         except ResponseError:
             return 0, 0
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis: {error}") from error
-        return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+        return int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))
 
 
 def unix_time(reply: tuple[int, int]) -> float:

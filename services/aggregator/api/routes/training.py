@@ -186,7 +186,7 @@ async def take_upload(
             )
         return None
 
-    async with runtime.upload_slots.take(known.client):
+    async with runtime.upload_permits.take(known.client):
         stream = request.stream()
         admitted = await run.admission.admit(stream, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
@@ -310,7 +310,7 @@ async def customize(
     if (await run.summary()).phase == "done":
         raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
     cap = definition.experiment.server.sample_cap
-    async with runtime.customization_slots.take(key):
+    async with runtime.customization_permits.take(key):
         admitted = await run.admission.admit(
             request.stream(), length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
         )

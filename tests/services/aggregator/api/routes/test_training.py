@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from rampart_fl.services.aggregator.api import upload_slots
+from rampart_fl.services.aggregator.api import upload_permits
 from rampart_fl.services.aggregator.api.model_responses import PIECE
 from rampart_fl.services.aggregator.api.recent_models import LARGEST
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
@@ -282,14 +282,14 @@ async def test_an_evaluation_with_impossible_counts_is_refused_as_an_invalid_cla
     assert "correct_customized is 1e+15; it must be between 0 and 1000000000" in refused.text
 
 
-async def test_customized_models_and_updates_have_separate_upload_slots(
+async def test_customized_models_and_updates_have_separate_upload_permits(
     api: Api, tokens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload_slots, "PATIENCE", 0.05)
+    monkeypatch.setattr(upload_permits, "PATIENCE", 0.05)
     async with AsyncExitStack() as stack:
         for number in range(api.runtime.settings.uploads // 8):
-            slot = api.runtime.customization_slots.take(f"slow-{number}")
-            await stack.enter_async_context(slot)
+            permit = api.runtime.customization_permits.take(f"slow-{number}")
+            await stack.enter_async_context(permit)
         headers = {"Content-Type": wire.MEDIA_TYPE}
         refused = await api.ask("POST", f"{RUN}/customize", content=upload(1), headers=headers)
         assert (refused.status_code, slug(refused)) == (429, "too-many-requests")

@@ -224,40 +224,6 @@ def test_every_module_has_a_docstring() -> None:
     assert not [m for m, text in sources.items() if text and not ast.get_docstring(ast.parse(text))]
 
 
-ROUNDS_UP = {
-    "rampart_fl.shared.rounding": "the place of the rules",
-    "rampart_fl.shared.robust.evidence.response_options": "it rounds up the inverse of a share",
-}
-"""The modules that round up by themselves, with the reason."""
-
-
-def _rounds_up(tree: ast.AST) -> bool:
-    """Whether code contains `ceil`, or an integer division that is negated twice."""
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr == "ceil" and _is_math(node.value))
-        or (isinstance(node, ast.alias) and node.name == "ceil")
-        or (
-            isinstance(node, ast.UnaryOp)
-            and isinstance(node.op, ast.USub)
-            and isinstance(node.operand, ast.BinOp)
-            and isinstance(node.operand.op, ast.FloorDiv)
-        )
-        for node in ast.walk(tree)
-    )
-
-
-def _is_math(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in {"math", "np", "numpy"}
-
-
-def test_only_one_module_rounds_up() -> None:
-    sources = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
-    assert {module for module, tree in sources.items() if _rounds_up(tree)} == set(ROUNDS_UP)
-    for form in ("-(-a // b)", "math.ceil(a)", "from math import ceil", "-(-a * c // b)"):
-        assert _rounds_up(ast.parse(form)), form
-    assert not _rounds_up(ast.parse("-a // b"))
-
-
 WRITES_DIRECTLY = {
     f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
     f"{CONSOLE}.launcher.local_federation": "the aggregator reads the file at once",

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import pytest
 
@@ -50,3 +51,63 @@ def test_record_names_the_private_interfaces_of_other_packages() -> None:
     assert named <= used, "the record names an interface that no code uses"
     nodes = ast.walk(ast.parse("import a._b\nfrom c import _d\ne._f"))
     assert {name for node in nodes for name in _private_uses(node)} == {"_b", "_d", "_f"}
+
+
+ROUNDS_UP = {
+    "rampart_fl.shared.rounding": "the place of the rules",
+    "rampart_fl.shared.robust.evidence.response_options": "it rounds up the inverse of a share",
+    "rampart_fl.services.console.html_report.charts": "an axis covers a range of floats, no count",
+}
+"""The modules that round up by themselves, with the reason."""
+
+
+def _rounds_up(node: ast.AST) -> bool:
+    """Whether a node is `ceil`, a floor that is negated twice, or `(a + b - 1) // b`."""
+    if isinstance(node, ast.Attribute | ast.alias):
+        return (node.attr if isinstance(node, ast.Attribute) else node.name) in {"ceil", "ceil_"}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _is_floor(node.operand)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+        signed = dict(_terms(node.left, 1))
+        less_one = f"{node.right.value - 1}" if _is_int(node.right) else ""
+        return (signed.get(ast.unparse(node.right)), signed.get("1")) == (1, -1) or (
+            len(signed) > 1 and signed.get(less_one) == 1
+        )
+    return False
+
+
+def _is_floor(node: ast.expr) -> bool:
+    """Whether an expression is `a // b`, `floor(a)`, or a conversion of one of them."""
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        return name == "floor" or (name in {"int", "float"} and any(map(_is_floor, node.args)))
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+
+
+def _is_int(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+def _terms(node: ast.expr, sign: int) -> Iterator[tuple[str, int]]:
+    """The terms of a sum, each with its sign."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from _terms(node.left, sign)
+        yield from _terms(node.right, sign if isinstance(node.op, ast.Add) else -sign)
+    else:
+        yield ast.unparse(node), sign
+
+
+UP = (
+    *("-(-a // b)", "-(-a * c // b)", "-int(-x // 1)", "-math.floor(-x)", "-int(np.floor(-x))"),
+    *("math.ceil(a)", "from math import ceil", "torch.ceil(a)", "a_N.ceil()"),
+    *("(a + b - 1) // b", "(b - 1 + f(a)) // b", "(a + (b - 1)) // b", "(bits + 7) // 8"),
+)
+DOWN = ("-a // b", "(m - 1) // 2", "m // 2 + 1", "(a + b) // b", "(a - b + 1) // b")
+
+
+def test_only_one_module_rounds_up() -> None:
+    assert {m for m, nodes in NODES.items() if any(map(_rounds_up, nodes))} == set(ROUNDS_UP)
+    for form in UP:
+        assert any(map(_rounds_up, ast.walk(ast.parse(form)))), form
+    for form in DOWN:
+        assert not any(map(_rounds_up, ast.walk(ast.parse(form)))), form

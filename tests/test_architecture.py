@@ -224,20 +224,6 @@ def test_every_module_has_a_docstring() -> None:
     assert not [m for m, text in sources.items() if text and not ast.get_docstring(ast.parse(text))]
 
 
-WRITES_DIRECTLY = {
-    f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
-    f"{CONSOLE}.launcher.local_federation": "the aggregator reads the file at once",
-}
-"""The modules that write files without `rampart_fl.shared.runtime.durable`, with the reason."""
-
-
-def test_results_are_written_durably() -> None:
-    direct = re.compile(r"\.write_(?:text|bytes)\(")
-    assert {m for m, path in MODULES.items() if direct.search(path.read_text())} == set(
-        WRITES_DIRECTLY
-    )
-
-
 def test_text_files_are_read_and_written_in_utf_8() -> None:
     """Without `encoding`, Python 3.14 and older use the encoding of the locale."""
     calls = [

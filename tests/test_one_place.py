@@ -111,3 +111,69 @@ def test_only_one_module_rounds_up() -> None:
         assert any(map(_rounds_up, ast.walk(ast.parse(form)))), form
     for form in DOWN:
         assert not any(map(_rounds_up, ast.walk(ast.parse(form)))), form
+
+
+SERVICES = "rampart_fl.services"
+WRITES_DIRECTLY = {
+    "rampart_fl.shared.runtime.durable": "the place of durable writes",
+    "rampart_fl.shared.agent.activity_log": "it appends lines, syncs them, and rotates the files",
+    "rampart_fl.shared.agent.identity": "the file is a lock without content",
+    "rampart_fl.shared.learning.data.datasets.files": "numpy writes to the path of `replacing`",
+    "rampart_fl.shared.simulation.checkpoint": "safetensors writes to the path of `replacing`",
+    f"{SERVICES}.aggregator.state.blobs": "`durable.place` moves the written file",
+    f"{SERVICES}.aggregator.state.segments": "`durable.place` moves the written file",
+    f"{SERVICES}.aggregator.state.shared_blob": "processes share the file as memory",
+    f"{SERVICES}.console.launcher.client_processes": "its process reads the join tokens at once",
+    f"{SERVICES}.console.launcher.federation_folder": "process ids are of no use after a crash",
+    f"{SERVICES}.console.launcher.local_federation": "the aggregator reads the file at once",
+    f"{SERVICES}.console.launcher.servers": "Redis reads its settings at once",
+}
+"""The modules that write files without `rampart_fl.shared.runtime.durable`, with the reason."""
+SAVERS = re.compile(r"(?:np|numpy)\.save\w*|torch\.save|(?:\w+\.)*(?:save_file|tofile)")
+"""Matches functions of numpy, torch and safetensors that write a file."""
+MODES = re.compile(r"[rb]*[wx+][wxb+t]*")
+"""Matches the modes of `open` that replace a file, or change the content that it has."""
+
+
+def _writes(node: ast.AST) -> bool:
+    """Whether a node writes a whole file, or gives a file another name."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+    texts = [one.value for one in _arguments(node) if isinstance(one, ast.Constant)]
+    if name in {"open", "fdopen"}:
+        return any(isinstance(text, str) and MODES.fullmatch(text) for text in texts)
+    if name in {"rename", "replace"}:  # The method `replace` of a text has two arguments.
+        return owner == "os" or (bool(owner) and len(node.args) == 1)
+    saves = SAVERS.fullmatch(ast.unparse(node.func)) is not None
+    return saves or name in {"write_text", "write_bytes"}
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+WRITES = (
+    *('path.write_text("a")', 'open(path, "w")', 'path.open("xb")', 'open(path, mode="wb")'),
+    *('os.fdopen(3, "w", encoding="utf-8")', 'path.open("r+b")', "path.rename(new)"),
+    *("path.replace(new)", "os.replace(a, b)", "os.rename(a, b)", "np.save(path, a)"),
+    *("np.savez(path, a=1)", "torch.save(a, path)", "save_file(tensors, path)"),
+)
+READS = (
+    *(
+        'path.open("rb")',
+        "open(path)",
+        'path.open("a", encoding="utf-8")',
+        'text.replace("w", "x")',
+    ),
+    *("durable.replace(path, pieces)", "moment.replace(tzinfo=zone)", "replace(row, a=1)"),
+)
+
+
+def test_results_are_written_durably() -> None:
+    assert {m for m, nodes in NODES.items() if any(map(_writes, nodes))} == set(WRITES_DIRECTLY)
+    for form in WRITES:
+        assert any(map(_writes, ast.walk(ast.parse(form)))), form
+    for form in READS:
+        assert not any(map(_writes, ast.walk(ast.parse(form)))), form

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 import pytest
 
-from tools.imports import MODULES, ROOT
+from tools.imports import MODULES, ROOT, imports, within
 
 NODES = {module: [*ast.walk(ast.parse(path.read_text()))] for module, path in MODULES.items()}
 """The nodes of every module's syntax tree."""
@@ -177,3 +177,31 @@ def test_results_are_written_durably() -> None:
         assert any(map(_writes, ast.walk(ast.parse(form)))), form
     for form in READS:
         assert not any(map(_writes, ast.walk(ast.parse(form)))), form
+
+
+def test_only_the_retry_policy_imports_tenacity() -> None:
+    users = {m for m in MODULES for imported, _ in imports(m) if within(imported, {"tenacity"})}
+    assert users == {"rampart_fl.shared.runtime.retries"}
+
+
+UNPACKS = {
+    "rampart_fl.shared.protocol.wire": "the place of headers",
+    f"{SERVICES}.aggregator.state.segments": "the index of a segment is not a safetensors header",
+    "rampart_fl.shared.robust.rules.minimum_diameter_averaging": "it reads bits as a number",
+}
+"""The modules that read little-endian integers, with the reason."""
+
+
+def _reads_length(node: ast.AST) -> bool:
+    """Whether a node reads a little-endian integer, such as the length of a safetensors header."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    given = {str(one.value) for one in _arguments(node) if isinstance(one, ast.Constant)}
+    reads = node.func.attr in {"Struct", "unpack", "unpack_from", "from_bytes"}
+    return reads and bool(given & {"<Q", "<q", "little"})
+
+
+def test_only_one_module_parses_headers() -> None:
+    assert {m for m, nodes in NODES.items() if any(map(_reads_length, nodes))} == set(UNPACKS)
+    for form in ('struct.unpack("<Q", data)', 'int.from_bytes(data[:8], byteorder="little")'):
+        assert any(map(_reads_length, ast.walk(ast.parse(form)))), form

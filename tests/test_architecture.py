@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -242,12 +243,35 @@ def test_text_files_are_read_and_written_in_utf_8() -> None:
 FORBIDDEN = re.compile(r"file://|/(?:home|Users|root|work)/[a-z]")
 
 
-def test_no_file_contains_a_local_path() -> None:
-    kinds = {".py", ".toml", ".md", ".yml", ".yaml", ".c", ".sh"}
+IGNORED = {"runs", "secrets", "build", "node_modules"}
+"""Folders with files that programs wrote."""
+KINDS = {".py", ".toml", ".md", ".yml", ".yaml", ".c", ".sh"}
+
+
+def our_files(kinds: set[str]) -> Iterator[Path]:
+    """The project's files with these suffixes."""
     ours = [entry for entry in ROOT.iterdir() if not entry.name.startswith(".")]
     for path in (path for entry in ours for path in (entry, *entry.rglob("*"))):
-        if path.suffix in kinds and path.is_file() and path != Path(__file__):
+        if (
+            path.suffix in kinds
+            and path.is_file()
+            and not IGNORED.intersection(path.relative_to(ROOT).parts)
+        ):
+            yield path
+
+
+def test_no_file_contains_a_local_path() -> None:
+    for path in our_files(KINDS):
+        if path != Path(__file__):
             assert not FORBIDDEN.search(path.read_text()), path
+
+
+def test_text_files_end_with_exactly_one_newline() -> None:
+    """Libraries in `vendor` are left out, because they are as their authors published them."""
+    for path in our_files({*KINDS, ".css", ".html", ".js", ".json", ".txt"}):
+        text = path.read_bytes()
+        ends = text.endswith(b"\n") and not text.endswith(b"\n\n")
+        assert ends or not text or "vendor" in path.parts, path
 
 
 SILENCED = re.compile(r"# *(?:noqa|type: ignore)")

@@ -1,5 +1,5 @@
 """Code that all services share: mathematics, learning, attacks, protocol, experiment files.
 
-The services that use this code are in the package `services`. No module of `shared` imports
-`services`.
+The services that use this code are in the package `services`. Code that only one service needs
+belongs in this service. No module of `shared` imports `services`.
 """

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -224,54 +225,6 @@ def test_every_module_has_a_docstring() -> None:
     assert not [m for m, text in sources.items() if text and not ast.get_docstring(ast.parse(text))]
 
 
-ROUNDS_UP = {
-    "rampart_fl.shared.rounding": "the place of the rules",
-    "rampart_fl.shared.robust.evidence.response_options": "it rounds up the inverse of a share",
-}
-"""The modules that round up by themselves, with the reason."""
-
-
-def _rounds_up(tree: ast.AST) -> bool:
-    """Whether code contains `ceil`, or an integer division that is negated twice."""
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr == "ceil" and _is_math(node.value))
-        or (isinstance(node, ast.alias) and node.name == "ceil")
-        or (
-            isinstance(node, ast.UnaryOp)
-            and isinstance(node.op, ast.USub)
-            and isinstance(node.operand, ast.BinOp)
-            and isinstance(node.operand.op, ast.FloorDiv)
-        )
-        for node in ast.walk(tree)
-    )
-
-
-def _is_math(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in {"math", "np", "numpy"}
-
-
-def test_only_one_module_rounds_up() -> None:
-    sources = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
-    assert {module for module, tree in sources.items() if _rounds_up(tree)} == set(ROUNDS_UP)
-    for form in ("-(-a // b)", "math.ceil(a)", "from math import ceil", "-(-a * c // b)"):
-        assert _rounds_up(ast.parse(form)), form
-    assert not _rounds_up(ast.parse("-a // b"))
-
-
-WRITES_DIRECTLY = {
-    f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
-    f"{CONSOLE}.launcher.local_federation": "the aggregator reads the file at once",
-}
-"""The modules that write files without `rampart_fl.shared.runtime.durable`, with the reason."""
-
-
-def test_results_are_written_durably() -> None:
-    direct = re.compile(r"\.write_(?:text|bytes)\(")
-    assert {m for m, path in MODULES.items() if direct.search(path.read_text())} == set(
-        WRITES_DIRECTLY
-    )
-
-
 def test_text_files_are_read_and_written_in_utf_8() -> None:
     """Without `encoding`, Python 3.14 and older use the encoding of the locale."""
     calls = [
@@ -290,12 +243,35 @@ def test_text_files_are_read_and_written_in_utf_8() -> None:
 FORBIDDEN = re.compile(r"file://|/(?:home|Users|root|work)/[a-z]")
 
 
-def test_no_file_contains_a_local_path() -> None:
-    kinds = {".py", ".toml", ".md", ".yml", ".yaml", ".c", ".sh"}
+IGNORED = {"runs", "secrets", "build", "node_modules"}
+"""Folders with files that programs wrote."""
+KINDS = {".py", ".toml", ".md", ".yml", ".yaml", ".c", ".sh"}
+
+
+def our_files(kinds: set[str]) -> Iterator[Path]:
+    """The project's files with these suffixes."""
     ours = [entry for entry in ROOT.iterdir() if not entry.name.startswith(".")]
     for path in (path for entry in ours for path in (entry, *entry.rglob("*"))):
-        if path.suffix in kinds and path.is_file() and path != Path(__file__):
+        if (
+            path.suffix in kinds
+            and path.is_file()
+            and not IGNORED.intersection(path.relative_to(ROOT).parts)
+        ):
+            yield path
+
+
+def test_no_file_contains_a_local_path() -> None:
+    for path in our_files(KINDS):
+        if path != Path(__file__):
             assert not FORBIDDEN.search(path.read_text()), path
+
+
+def test_text_files_end_with_exactly_one_newline() -> None:
+    """Libraries in `vendor` are left out, because they are as their authors published them."""
+    for path in our_files({*KINDS, ".css", ".html", ".js", ".json", ".txt"}):
+        text = path.read_bytes()
+        ends = text.endswith(b"\n") and not text.endswith(b"\n\n")
+        assert ends or not text or "vendor" in path.parts, path
 
 
 SILENCED = re.compile(r"# *(?:noqa|type: ignore)")

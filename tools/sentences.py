@@ -27,6 +27,8 @@ from tools.imports import ROOT
 CODE = ("shared", "services", "src", "tools")
 SHORTEST = 4
 """Minimum number of words; a shorter sentence is never hard to read."""
+PLACEHOLDER = re.compile(r"\W*(?:\.\.\.|%[sdrif]|%\.\d+f|\{\d*\})\W*")
+"""Matches a word that only stands for a value, such as `...` for a part of an f-string."""
 SPLIT = re.compile(r"(?<=[.!?])\s+(?=[\"`(*\[]?[A-Z0-9`])")
 ENTRY = re.compile(
     r" +\*{0,2}\w+(?:, \*{0,2}\w+)*: |[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):"
@@ -234,10 +236,11 @@ def _passages(suffix: str, text: str) -> tuple[list[Part], list[Part]]:
 
 
 def _split(file: str, parts: Iterable[Part]) -> Iterator[Sentence]:
-    """The sentences of some texts, without very short ones."""
+    """The sentences of some texts, without those that have very few words."""
     for where, part in parts:
         for before, one in pairwise(["", *split(part)]):
-            if len(one.split()) >= SHORTEST and re.search(r"[a-z]{2}", one):
+            words = [word for word in one.split() if not PLACEHOLDER.fullmatch(word)]
+            if len(words) >= SHORTEST and re.search(r"[a-z]{2}", one):
                 yield Sentence(f"{file}, {where}" if where else file, one, before)
 
 

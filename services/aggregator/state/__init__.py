@@ -2,6 +2,6 @@
 
 `Stores` has one store per subject, such as clients or rounds; `keys` documents all keys in Redis.
 Each store contains the scripts that write its keys, so code that uses a store never names a key.
-The modules of this package read, parse and write state. The packages `api` and `worker` decide what
-to write; this package does not import them.
+The modules of this package read, parse and write state. Code that decides what to write belongs in
+`api` or `worker`; this package does not import them.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import floor, log10
+from math import ceil, floor, log10
 
 from rampart_fl.services.console.html_report.markup import Html, tag
 from rampart_fl.shared.rounding import ceil_div
@@ -236,7 +236,7 @@ def axis_ticks(low: float, high: float, whole: bool = False) -> list[float]:
     step = next(power * n for n in (1, 2, 5, 10) if span / (power * n) <= 5.5)
     step = max(step, 1.0) if whole else step
     start = floor(low / step)
-    count = -int(-(high - start * step) / step // 1) if high > start * step else 1
+    count = max(1, ceil((high - start * step) / step))
     return [round((start + n) * step, 12) for n in range(count + 1)]
 
 

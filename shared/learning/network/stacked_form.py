@@ -113,8 +113,10 @@ def _stack_sequence(
 ) -> _Form | None:
     layers = []
     # `named_children` would leave out the second use of a layer.
-    for own, part in _pooled_first(layer._modules.items()):
-        form = None if part is None else _stack(join(name, own), part, tensors, ndim)
+    every = layer.named_modules(remove_duplicate=False)
+    parts = [(own, part) for own, part in every if own and "." not in own]
+    for own, part in _pooled_first(parts):
+        form = _stack(join(name, own), part, tensors, ndim)
         if form is None:
             return None
         layers.append(form.layer)
@@ -122,9 +124,7 @@ def _stack_sequence(
     return _Form(sequence(layers), ndim)
 
 
-def _pooled_first(
-    named: Iterable[tuple[str, nn.Module | None]],
-) -> list[tuple[str, nn.Module | None]]:
+def _pooled_first(named: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
     In both orders of ReLU and pooling, the output is the window's largest element, or 0 if no

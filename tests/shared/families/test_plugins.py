@@ -51,6 +51,64 @@ class Halving(Schedule):
     def share(self, round_, rounds):
         return 0.5**round_
 """
+MEMBER = """
+from {module} import {base}
+
+made = []
+
+class Own({base}):
+    def model_post_init(self, context):
+        super().model_post_init(context)
+        made.append(self)
+"""
+"""The code of a member that behaves like one of Rampart's members, and records its objects."""
+ROBUST, LEARNING = "rampart_fl.shared.robust", "rampart_fl.shared.learning"
+ATTACKS = "rampart_fl.shared.attacks"
+OWN: dict[str, tuple[str, str, dict[str, object]]] = {
+    "rules": (f"{ROBUST}.rules.median", "Median", {"server": {"rule": "own"}}),
+    "preaggregators": (
+        *(f"{ROBUST}.preaggregators.nnm", "NearestNeighbourMixing"),
+        {"server": {"rule": ["own", "median"], "f": 2}},
+    ),
+    "detectors": (
+        *(f"{ROBUST}.detectors.norm_bound", "NormBound"),
+        {"server": {"detectors": ["own"]}},
+    ),
+    "customizers": (
+        *(f"{ROBUST}.customizers.global_model", "GlobalModel"),
+        {"server": {"customizer": "own"}},
+    ),
+    "model_attacks": (
+        *(f"{ATTACKS}.model.sign_flip", "SignFlip"),
+        {"attackers": [{"count": 1, "attack": "own"}]},
+    ),
+    "data_attacks": (
+        *(f"{ATTACKS}.data.pair_flip", "PairFlip"),
+        {"attackers": [{"count": 1, "data_attack": "own"}]},
+    ),
+    "datasets": (
+        *(f"{LEARNING}.data.datasets.digits", "Digits"),
+        {"data": {"dataset": "own", "clients": 4}},
+    ),
+    "partitions": (
+        *(f"{LEARNING}.data.partitions.iid", "IID"),
+        {"data": {"dataset": "digits", "partition": "own", "clients": 4}},
+    ),
+    "models": (f"{LEARNING}.network.models.mlp", "MLP", {"model": {"name": "own"}}),
+    "personalizers": (
+        *(f"{LEARNING}.training.personalizers.ditto", "Ditto"),
+        {"personalizer": "own"},
+    ),
+    "objectives": (
+        *(f"{LEARNING}.training.objectives.fedprox", "FedProx"),
+        {"training": {"objective": "own"}},
+    ),
+    "schedules": (
+        *(f"{LEARNING}.training.schedules.step", "Step"),
+        {"training": {"schedule": {"name": "own", "every": 2}}},
+    ),
+}
+"""For each group of entry points: a member's module and class, and the tables that name `own`."""
 Install = Callable[..., None]
 
 
@@ -92,7 +150,7 @@ def experiment(**tables: object) -> Experiment:
 def test_every_family_has_its_own_entry_point_group() -> None:
     groups = {family.group for family in FAMILIES}
     assert len(groups) == len(FAMILIES)
-    assert all(group.startswith("rampart_fl.") for group in groups)
+    assert groups == {f"rampart_fl.{group}" for group in OWN}
 
 
 def test_rule_from_a_package_is_found_by_name(install: Install) -> None:
@@ -120,6 +178,19 @@ def test_validated_experiment_lists_the_packages_of_its_members(install: Install
         assert checked.packages == {"midrange": "my-rules==1.2"}
         assert Experiment.from_tables(checked.tables()) == checked
         assert checked.client_part()["packages"] == {}, "clients do not learn the server's rule"
+
+
+@pytest.mark.parametrize("group", OWN)
+def test_experiment_is_built_with_a_users_member_of_each_family(
+    install: Install, group: str
+) -> None:
+    module, base, tables = OWN[group]
+    install("my-own", "1", MEMBER.format(module=module, base=base), **{group: "own = my_own:Own"})
+    checked = validate(experiment(**tables))
+    assert checked.packages == {"own": "my-own==1"}
+    made = sys.modules["my_own"].made
+    assert made and {own.name for own in made} == {"own"}
+    assert Experiment.from_tables(checked.tables()) == checked
 
 
 @pytest.mark.parametrize("stages", ["midrange", ["nnm", "midrange"]])

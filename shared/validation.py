@@ -5,13 +5,14 @@ table of all constraints between members. The class of a member declares the con
 member, such as the bounds of a parameter.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rampart_fl.shared.built_experiment import BuiltExperiment, build_experiment
-from rampart_fl.shared.errors import ConfigurationError, refusal
+from rampart_fl.shared.constraint import Constraint
+from rampart_fl.shared.errors import refusal
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
 from rampart_fl.shared.model_fit import misfits
@@ -20,38 +21,6 @@ if TYPE_CHECKING:
     from rampart_fl.shared.robust.base import Detector
     from rampart_fl.shared.robust.context import Need
     from rampart_fl.shared.robust.engine import Plan
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """One constraint, which is a row of the table `CONSTRAINTS`.
-
-    Args:
-        holds: the constraint in words.
-        broken_by: returns the names of the stages or settings that break the constraint, or nothing
-            if the constraint holds.
-        message: the error message for the user. The message may contain four placeholders. The
-            placeholder {culprit} is the first name that `broken_by` returns, and {culprits} are all
-            names that it returns. The other two, {customizer} and {personalizer}, are the names of
-            the experiment's customizer and personalizer.
-    """
-
-    holds: str
-    broken_by: Callable[[BuiltExperiment], Iterable[str]]
-    message: str
-
-    def check(self, built: BuiltExperiment) -> None:
-        """Raises `ConfigurationError` if the members violate the constraint."""
-        culprits = list(self.broken_by(built))
-        if culprits:
-            raise ConfigurationError(
-                self.message.format(
-                    culprit=culprits[0],
-                    culprits=", ".join(culprits),
-                    customizer=built.customizer.name,
-                    personalizer=built.personalizer.name,
-                )
-            )
 
 
 def _stages_without_samples(built: BuiltExperiment, need: "Need") -> list[str]:

@@ -72,10 +72,20 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
+def has_joined(folder: Path) -> bool:
+    """Whether the client with this folder has joined a federation."""
+    path = folder / "identity.json"
+    return path.exists() and _load(path).client_id is not None
+
+
+def _load(path: Path) -> Identity:
+    return Identity(**json.loads(path.read_text(encoding="utf-8")))
+
+
 def _load_or_create(path: Path) -> Identity:
     """Reads the identity in a file; if there is no file, creates and stores a new identity."""
     if path.exists():
-        return Identity(**json.loads(path.read_text(encoding="utf-8")))
+        return _load(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     identity = Identity(token=mint())
     _write(path, identity)

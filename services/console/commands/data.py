@@ -1,6 +1,5 @@
 """`rampart data`: lists data sets with their sources, and shows each client's share of the data."""
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -8,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE
-from rich.table import Table
 
+from rampart_fl.services.console.commands.connection import Json, emit
 from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError, RampartError, explained
 
@@ -23,7 +22,6 @@ data = typer.Typer(
     help="Lists, fetches, checks and shows data sets.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 
 @data.command("list")
@@ -33,27 +31,29 @@ def list_(as_json: Json = False) -> None:
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
     if as_json:
-        sys.stdout.write(json.dumps(rows) + "\n")
+        emit(rows)
         return
-    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
-    for name in ("data set", "samples", "shape", "classes", "here"):
-        table.add_column(name, justify="right" if name == "samples" else "left", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    for row in rows:
-        samples, total = row["samples"], row["total"]
-        table.add_row(
+    cells = [
+        (
             row["name"],
-            "any" if samples is None else f"{samples:,}",
+            "any" if row["samples"] is None else f"{row['samples']:,}",
             "x".join(map(str, row["shape"])),
             str(row["classes"]),
-            "no"
-            if not row["present"]
-            else f"of {total:,}"
-            if total and samples != total
-            else "yes",
+            _availability(row),
             f"{row['source']}: {row['place']}",
         )
-    terminal().print(table)
+        for row in rows
+    ]
+    headings = ("data set", "samples", "shape", "classes", "here", "from")
+    print_table(headings, cells, text={"from"})
+
+
+def _availability(row: dict[str, Any]) -> str:
+    """Whether a data set is on this machine; if only a part is, the number of all samples."""
+    samples, total = row["samples"], row["total"]
+    if not row["present"]:
+        return "no"
+    return f"of {total:,}" if total and samples != total else "yes"
 
 
 @data.command()
@@ -158,7 +158,7 @@ def show(
     if png is not None:
         picture(chosen, clients, png)
     if as_json:
-        sys.stdout.write(json.dumps(tables(chosen, clients)) + "\n")
+        emit(tables(chosen, clients))
     else:
         terminal().print(table(chosen, clients))
 
@@ -224,6 +224,6 @@ def _each(
             if progress is not None:
                 progress.show(number + 1, label=name, line=f"data sets, {name} was the last")
     if as_json:
-        sys.stdout.write(json.dumps(rows) + "\n")
+        emit(rows)
     if failed:
         raise typer.Exit(1)

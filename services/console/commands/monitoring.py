@@ -19,7 +19,7 @@ from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.event_stream import follow_events
 from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
-from rampart_fl.services.console.operated_run import OperatedRun
+from rampart_fl.services.console.operated_run import OperatedRun, require_finished
 from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
@@ -162,13 +162,17 @@ def watch(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Follows a run until it ends; shows a live table, or prints one line per event."""
+    """Follows a run until it ends; shows a live table, or prints one line per event.
+
+    Exits with code 1 if the run fails or is cancelled.
+    """
     watched = connect(url, token, ca, PATIENCE).run(run)
     wait_for_start(watched)
     if events or as_json:
         _print_events(watched, as_json)
     else:
         follow(watched)
+    require_finished(watched.info())
 
 
 def _print_events(run: OperatedRun, as_json: bool) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rampart_fl.services.console.commands.connection import Json, emit
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def reproduce(
     device: Annotated[
         str, typer.Option(envvar="RAMPART_DEVICE", help="Device: cpu, cuda, cuda:1.")
     ] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Recomputes a paper's table; writes the results next to the paper's values, with a plot.
 
@@ -157,9 +158,6 @@ def _command(name: str, scale: str, seeds: int, only: list[str]) -> str:
 
 
 def _list(as_json: bool) -> None:
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     from rampart_fl.services.console.studies.reproduction.files import hours, load, names
 
     rows, known = [], hours()
@@ -177,17 +175,19 @@ def _list(as_json: bool) -> None:
             }
         )
     if as_json:
-        sys.stdout.write(json.dumps(rows) + "\n")
+        emit(rows)
         return
-    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
-    for title in ("table", "cells", "cannot be run", "h reduced", "h full", "what"):
-        table.add_column(title, overflow="fold")
+    cells = list[tuple[str, ...]]()
     for row in rows:
-        impossible = str(row["impossible"] or "")
-        about = [str(known.get(str(row["name"]), {}).get(scale, "")) for scale in SHOWN]
-        table.add_row(str(row["name"]), str(row["cells"]), impossible, *about, str(row["title"]))
-    terminal().print(table)
-    sys.stdout.write(
-        "h: hours on one core with three seeds, estimated from single rounds of a few cells "
-        "(benchmarks/hours.py); empty if no round has been timed\n"
+        about = [str(known.get(str(row["name"]), {}).get(scale, "-")) for scale in SHOWN]
+        impossible = str(row["impossible"] or "-")
+        cells.append((str(row["name"]), str(row["cells"]), impossible, *about, str(row["title"])))
+    print_table(
+        ("table", "cells", "cannot\nbe run", "h\nreduced", "h\nfull", "what"),
+        cells,
+        text={"what"},
+        notes=[
+            "h: hours on one core with three seeds, estimated from single rounds of a few cells "
+            "(benchmarks/hours.py); - if no round has been timed"
+        ],
     )

@@ -49,7 +49,13 @@ def run(
     wait: Annotated[
         float | None, typer.Option(min=0, help="Maximum wait for the first round, in seconds.")
     ] = None,
-    followed: Annotated[bool, typer.Option("--follow", help="Follow the run to its end.")] = False,
+    followed: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Follow the run to its end; exit with code 1 if the run fails or is cancelled.",
+        ),
+    ] = False,
     checked: Annotated[
         bool,
         typer.Option("--check", help="Only check the experiment, and estimate what it needs."),

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rampart_fl.services.console.commands.connection import RUNS, Json, emit
+from rampart_fl.shared.errors import RampartError
 
 
 def up(
@@ -35,28 +36,42 @@ def up(
     """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
 
     Prints the address of the operators' page. At the end, shows accuracy, DAcc, FPR and FNR, and
-    stops all processes that it started.
+    stops all processes that it started. Exits with code 1 if a run fails or is cancelled; the runs
+    of --beside are executed nevertheless.
     """
     if open_page and beside:
         raise typer.BadParameter(
             "--open and --beside cannot be combined: --open shows only one run"
         )
+    from rampart_fl.services.console import downloads
     from rampart_fl.services.console.launcher.up import run_folder
     from rampart_fl.services.console.launcher.up import up as run
     from rampart_fl.services.console.reports.result_table import result_table
     from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.validation import validate
 
     changes = {"rounds": rounds, "seed": seed}
     options = {name: value for name, value in changes.items() if value is not None}
     loaded = [Experiment.load(source) for source in [experiment, *(beside or [])]]
-    outcomes = []
-    for one in loaded:
-        chosen = Experiment.from_tables({**one.tables(), **options})
-        outcomes.append(run(chosen, run_folder(chosen, folder), per_process, open_page))
+    chosen = [Experiment.from_tables({**one.tables(), **options}) for one in loaded]
+    # Check all experiments before the first run, which may take hours.
+    for one in chosen:
+        validate(one)
+    downloads.fetch_all(chosen)
+    outcomes, errors = [], []
+    for one in chosen:
+        try:
+            outcomes.append(run(one, run_folder(one, folder), per_process, open_page))
+        except RampartError as error:
+            errors.append(error)
+    summaries = [outcome.summary for outcome in outcomes]
     if as_json:
-        for outcome in outcomes[1:]:
-            emit(outcome.summary)
-        emit(outcomes[0].summary)
-    else:
-        summaries = [outcome.summary for outcome in outcomes]
+        for summary in [*summaries[1:], *summaries[:1]]:
+            emit(summary)
+    elif summaries:
         sys.stdout.write(result_table(summaries, [one.folder for one in outcomes]) + "\n")
+    sys.stdout.flush()
+    for error in errors:
+        sys.stderr.write(f"error: {error}\n")
+    if errors:
+        raise typer.Exit(1)

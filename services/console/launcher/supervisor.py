@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from rampart_fl.services.console.launcher.agent_tokens import LIFETIME, provide_tokens
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.shared.errors import ConfigurationError, RampartError
-from rampart_fl.shared.runtime import durable
 
 log = logging.getLogger(__name__)
 POLL = 0.2
@@ -168,13 +168,9 @@ class SupervisedFederation:
         """Starts a process that hosts clients; clients that joined earlier keep their identity."""
         state = self._federation.folder / "clients" / name
         state.mkdir(parents=True, exist_ok=True)
-        tokens = state / "join-tokens"
-        known = tokens.read_text(encoding="utf-8").split() if tokens.exists() else []
-        if len(known) < clients:
-            # Line i of the file is the token of client i, so append the tokens of additional
-            # clients.
-            made = self._federation.operator.mint_unbound(clients - len(known)).tokens
-            durable.replace(tokens, ["\n".join([*known, *made]).encode()], 0o600)
+        tokens = provide_tokens(
+            state, clients, lambda count: self._federation.operator.mint_unbound(count, LIFETIME)
+        )
         self._federation.processes.python(
             name,
             "rampart_fl.services.client_agent",

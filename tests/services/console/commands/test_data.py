@@ -77,14 +77,16 @@ def test_list_shows_every_data_set_and_whether_it_is_present(
 
 
 def test_list_shows_the_actual_size_of_a_user_supplied_data_set(
-    rampart: Rampart, folder: Path
+    rampart: Rampart, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = np.zeros((3, 3, 200), dtype=np.float32), np.arange(3, dtype=np.uint8)
     np.savez(folder / "wisdm_raw.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    monkeypatch.setenv("COLUMNS", "40")  # Without a terminal, no path is broken over lines.
     said = rampart("data", "list")
     assert said.code == 0, said.err
     (row,) = [line.split() for line in said.out.splitlines() if "wisdm_raw" in line.split()]
-    assert row[:5] == ["wisdm_raw", "6", "3x1x200", "6", "yes"]
+    assert row[1:-1:2][:5] == ["wisdm_raw", "6", "3x1x200", "6", "yes"]
+    assert "RAMPART_DATA_DIR: " + str(folder / "wisdm_raw.npz") in said.out
 
 
 def test_fetch_prints_the_path_of_each_data_set(rampart: Rampart, folder: Path) -> None:

@@ -37,9 +37,15 @@ def test_finished_cells_are_kept_with_resume_and_never_overwritten(
     assert again.code == 0 and "rampart reproduce fedcap-table-1 --scale smoke --out" in again.out
 
 
-def test_list_shows_the_cells_and_estimated_hours_of_each_table(rampart: Rampart) -> None:
+def test_list_shows_the_cells_and_estimated_hours_of_each_table(
+    rampart: Rampart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     table = rampart("reproduce", "--list").out
     assert all(name in table for name in names())
+    # Without a terminal, each table has one line, with its whole title.
+    lines = [line.split("│") for line in table.splitlines() if "fedcap-table-1 " in line]
+    assert [cells[-2].strip() for cells in lines] == [load("fedcap-table-1").title]
     listed = json.loads(rampart("reproduce", "--list", "--json").out)
     assert {row["name"]: row["cells"] for row in listed}["fedcap-table-1"] == 144
     # A full run takes longer than a reduced one, wherever both were estimated.

@@ -191,6 +191,18 @@ def test_followed_run_that_is_cancelled_fails_the_command(
         assert said.out == "third-3 is cancelled: a mistake\n"
 
 
+@pytest.mark.parametrize("flags", [["--json"], ["--events"], []])
+def test_watch_fails_if_the_run_did_not_finish(
+    hosted: Hosted, rampart: Rampart, flags: list[str]
+) -> None:
+    hosted.run.steer("stop", "a mistake")
+    said = rampart("watch", "--run", "second-2", *flags)
+    why = "error: run second-2 did not finish (cancelled): a mistake"
+    assert (said.code, said.err.splitlines()[-1]) == (1, why)
+    if flags:
+        assert "cancelled" in said.out.splitlines()[-1], "the event `ended`"
+
+
 def test_help_of_runs_says_that_the_default_is_a_list(rampart: Rampart) -> None:
     shown = " ".join(good(rampart("runs", "--help")).split())
     assert "if omitted, runs are listed" in shown

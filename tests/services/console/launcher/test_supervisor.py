@@ -207,6 +207,9 @@ def test_further_clients_of_a_served_folder_join_beside_the_earlier_ones(tmp_pat
         def joined() -> list[str]:
             return [client.client_id for client in servers.operator.clients()]
 
+        tokens.parent.mkdir(parents=True)
+        tokens.write_text("expired")
+        os.utime(tokens, (0, 0))
         served.start_agents(1)
         until(lambda: len(joined()) == 1)
         (first,), (earlier,) = tokens.read_text().splitlines(), joined()

@@ -108,23 +108,27 @@ def test_completed_run_reports_and_stores_its_metrics(
 
 @pytest.mark.timeout(200)
 @pytest.mark.processes
-def test_run_that_failed_is_an_error_and_keeps_its_records(
+def test_run_that_failed_is_an_error_and_the_run_beside_it_is_executed(
     rampart: Callable[..., Any], tmp_path: Path, quitter: str
 ) -> None:
-    file = tmp_path / "small.toml"
+    file, good = tmp_path / "small.toml", tmp_path / "good.toml"
     tables = Experiment.parse(SMALL.format(rounds=3)).tables()
     failing = Experiment.from_tables({**tables, "server": {"rule": quitter}})
     file.write_text(to_toml(failing.tables()))
-    said = rampart("up", str(file), "--folder", str(tmp_path / "runs"), "--json")
-    assert (said.code, said.out) == (1, "")
-    *_, where, why = said.err.splitlines()
+    good.write_text(to_toml({**tables, "name": "good", "rounds": 1}))
+    folder = ("--folder", str(tmp_path / "runs"))
+    said = rampart("up", str(file), "--beside", str(good), *folder, "--json")
+    assert said.code == 1
+    (summary,) = map(json.loads, said.out.splitlines())
+    assert (summary["experiment"], summary["rounds"]) == ("good", 1)
+    lines = said.err.splitlines()
     reason = "did not finish (failed): RuntimeError: one round is enough"
-    assert why.startswith(f"error: run small-up-1 {reason}")
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert where == f"The records of the run are in {folder}"
-    stored = read_run(folder)
+    assert lines[-1].startswith(f"error: run small-up-1 {reason}")
+    (records,) = (tmp_path / "runs").glob("small-up-*")
+    assert f"The records of the run are in {records}" in lines
+    stored = read_run(records)
     assert ([record.round for record in stored.records], stored.figures) == ([0], {})
-    assert not (folder / "result.json").exists()
+    assert not (records / "result.json").exists()
 
 
 @pytest.fixture
@@ -229,6 +233,19 @@ def test_invalid_attack_is_rejected_before_anything_starts(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="sigmo"):
         up(experiment, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_invalid_experiment_beside_another_is_rejected_before_anything_starts(
+    rampart: Callable[..., Any], file: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(SMALL.format(rounds=1).replace('"gaussian", std', '"gaussian", sigmo'))
+    options = ("--rounds", "1", "--folder", str(tmp_path / "runs"))
+    said = rampart("up", str(file), "--beside", str(wrong), *options)
+    assert (said.code, said.out) == (1, "")
+    (line,) = said.err.splitlines()
+    assert "sigmo" in line
+    assert not (tmp_path / "runs").exists()
 
 
 def test_missing_data_sets_are_reported_before_anything_starts(

@@ -21,7 +21,7 @@ from pathlib import Path
 import redis
 
 from benchmarks.soak import EXPERIMENT, TwoProcesses, blobs_of, play, processes_of, table
-from rampart_fl.services.console.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operated_run import OperatedRun
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 

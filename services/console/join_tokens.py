@@ -21,7 +21,7 @@ from pathlib import Path
 import httpx
 from pydantic import Field, SecretStr, model_validator
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment.slots import client_names
 from rampart_fl.shared.runtime import durable

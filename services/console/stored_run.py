@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rampart_fl.services.console.connection.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.launcher.local_run import LocalRun
 from rampart_fl.services.console.launcher.servers import LocalServers
-from rampart_fl.services.console.operated_run import OperatedRun
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.identity import Identity, establish, token_renewal
 from rampart_fl.shared.agent.loop import Participant, participate

@@ -11,7 +11,7 @@ All requests between Rampart's processes use this policy. The exceptions are:
   delay (see `fill_secret` in services/console/join_tokens.py).
 - A console that follows a run's events connects again after a lost connection. Each event restarts
   the time limit, so a stream may last as long as its run (see `follow_events` in
-  services/console/event_stream.py).
+  services/console/connection/event_stream.py).
 - Background loops, such as the event hub and the renewal of the worker's lease, repeat their work
   after a fixed pause. A client renews its token in such a loop, which goes on after any failure,
   even if the disk is full (see shared/agent/identity.py).

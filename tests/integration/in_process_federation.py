@@ -30,8 +30,8 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.processes import free_port
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import build_honest_client

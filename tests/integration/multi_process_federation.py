@@ -11,9 +11,9 @@ import psutil
 
 from benchmarks.chaos import comparable
 from rampart_fl.services.aggregator.state.redis_connection import connect
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.processes import Processes, free_port
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml

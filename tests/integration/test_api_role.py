@@ -16,12 +16,12 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.processes import (
     Processes,
     free_port,
     wait_until_listening,
 )
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.identity import establish
 from rampart_fl.shared.errors import Unavailable

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.processes import (
     Processes,
     free_port,
     wait_until_listening,
 )
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.audit import check_chain
 from tests.integration.in_process_federation import Hosted, experiment

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.operator import OperatorRefused
+from rampart_fl.services.console.connection.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, until

@@ -15,7 +15,7 @@ import zstandard
 
 from rampart_fl.services.aggregator.api.routes.run_status import STREAMS_EACH
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash

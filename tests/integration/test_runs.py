@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import chaos
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.console.connection.operator import OperatorRefused
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
-from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol import wire

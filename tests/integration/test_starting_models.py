@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.console import testing
-from rampart_fl.services.console.operator import OperatorRefused
+from rampart_fl.services.console.connection.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.simulation import simulate

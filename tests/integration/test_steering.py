@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from rampart_fl.services.aggregator.state.stores import RunStores
-from rampart_fl.services.console.operator import OperatorRefused
+from rampart_fl.services.console.connection.operator import OperatorRefused
 from tests.integration.in_process_federation import (
     FEDCAP,
     Hold,

@@ -62,8 +62,8 @@ def certify(
     command trains only the subsets whose models are not yet in OUT/models.
     """
     from rampart_fl.services.console import downloads
+    from rampart_fl.services.console.display.progress import Progress
     from rampart_fl.services.console.folder_lock import locked
-    from rampart_fl.services.console.progress import Progress
     from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.subset_models import SubsetModels

@@ -1,10 +1,10 @@
 """`rampart clients ID`: what one client did in the newest runs of the federation."""
 
 from rampart_fl.services.console.commands.connection import emit
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.services.console.reports.history import history
 from rampart_fl.services.console.reports.run_reader import RunReader
-from rampart_fl.services.console.tables import print_table
 
 
 def show_history(

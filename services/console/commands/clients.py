@@ -6,7 +6,7 @@ import typer
 
 from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.tables import print_table
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.runs import Member
 

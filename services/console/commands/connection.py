@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.saved_federation import NAME, SavedFederation, load_all
+from rampart_fl.services.console.connection.operator import Operator
+from rampart_fl.services.console.connection.saved_federation import NAME, SavedFederation, load_all
 from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rampart_fl.services.console.commands.connection import Json, emit
-from rampart_fl.services.console.progress import Progress
-from rampart_fl.services.console.tables import print_table
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.progress import Progress
+from rampart_fl.services.console.display.tables import print_table
+from rampart_fl.services.console.display.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError, RampartError, explained
 
 if TYPE_CHECKING:

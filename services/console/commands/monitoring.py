@@ -16,11 +16,11 @@ from rampart_fl.services.console.commands.connection import (
     emit,
 )
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.event_stream import follow_events
-from rampart_fl.services.console.formats import percent
-from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
-from rampart_fl.services.console.operated_run import OperatedRun, require_finished
-from rampart_fl.services.console.tables import print_table
+from rampart_fl.services.console.connection.event_stream import follow_events
+from rampart_fl.services.console.connection.operated_run import OperatedRun, require_finished
+from rampart_fl.services.console.display.formats import percent
+from rampart_fl.services.console.display.live_table import MODELS, LiveTable, two_lines
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord

@@ -18,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
-from rampart_fl.services.console.tables import print_table
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 from rampart_fl.shared.protocol.reasons import NO_REASON
 

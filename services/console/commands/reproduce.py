@@ -12,7 +12,7 @@ import typer
 from rampart_fl.services.console.commands.connection import Json, emit
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.tables import print_table
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:

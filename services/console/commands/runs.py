@@ -19,8 +19,8 @@ from rampart_fl.services.console.commands.connection import (
 )
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.formats import aligned, size
-from rampart_fl.services.console.tables import print_table
+from rampart_fl.services.console.display.formats import aligned, size
+from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.reasons import NO_REASON

@@ -10,7 +10,7 @@ import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.figures.run_result import AccuracySource
 

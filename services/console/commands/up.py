@@ -71,7 +71,7 @@ def up(
     elif summaries:
         sys.stdout.write(result_table(summaries, [one.folder for one in outcomes]) + "\n")
     sys.stdout.flush()
-    for error in errors:
-        sys.stderr.write(f"error: {error}\n")
+    for reason in errors:
+        sys.stderr.write(f"error: {reason}\n")
     if errors:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from collections import Counter
 from statistics import median
 from typing import Any
 
-from rampart_fl.services.console.formats import percent
+from rampart_fl.services.console.display.formats import percent
 from rampart_fl.services.console.html_report.markup import Html, section, table, tag
 from rampart_fl.services.console.html_report.page import code, facts, page, tiles
 from rampart_fl.services.console.html_report.run_charts import (

@@ -4,13 +4,13 @@ import json
 import os
 from pathlib import Path
 
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.processes import (
     Processes,
     free_port,
     wait_until_listening,
 )
 from rampart_fl.services.console.launcher.servers import START
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.experiment.schema import Attackers, Experiment
 from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint

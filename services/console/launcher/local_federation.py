@@ -3,10 +3,10 @@
 from functools import cached_property
 from pathlib import Path
 
+from rampart_fl.services.console.connection.operated_run import OperatedRun
 from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.processes import Processes
 from rampart_fl.services.console.launcher.servers import START, LocalServers
-from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml

@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from rampart_fl.services.console.connection.operated_run import POLL, OperatedRun
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.servers import START, LocalServers
-from rampart_fl.services.console.operated_run import POLL, OperatedRun
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rampart_fl.services.console.connection.operator import Operator
+from rampart_fl.services.console.connection.saved_federation import NAME, SavedFederation, save
 from rampart_fl.services.console.launcher.processes import (
     Processes,
     free_port,
     wait_until_listening,
 )
-from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.saved_federation import NAME, SavedFederation, save
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.tokens import mint

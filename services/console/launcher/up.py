@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rampart_fl.services.console import downloads
+from rampart_fl.services.console.connection.operated_run import require_finished
+from rampart_fl.services.console.display.live_table import LiveTable
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
-from rampart_fl.services.console.live_table import LiveTable
-from rampart_fl.services.console.operated_run import require_finished
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides

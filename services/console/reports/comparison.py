@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rampart_fl.services.console.formats import aligned, duration, percent, size
+from rampart_fl.services.console.display.formats import aligned, duration, percent, size
 from rampart_fl.shared.figures.run_result import RunFigures
 
 SHARES = {

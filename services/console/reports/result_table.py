@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.formats import aligned, percent
+from rampart_fl.services.console.display.formats import aligned, percent
 from rampart_fl.shared.figures.run_result import RunResult
 
 

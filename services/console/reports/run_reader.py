@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from rampart_fl.services.console.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operated_run import OperatedRun
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.comparison import run_figures
 from rampart_fl.shared.figures.run_result import RunFigures

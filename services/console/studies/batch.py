@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.services.console.studies.start_file import START, start_digest
 from rampart_fl.shared.experiment import Experiment

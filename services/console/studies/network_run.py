@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.operated_run import require_finished
+from rampart_fl.services.console.connection.operated_run import require_finished
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint

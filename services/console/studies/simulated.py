@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rampart_fl.services.console.live_table import LiveTable
+from rampart_fl.services.console.display.live_table import LiveTable
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment

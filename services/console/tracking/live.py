@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 
-from rampart_fl.services.console.event_stream import follow_events
+from rampart_fl.services.console.connection.event_stream import follow_events
 from rampart_fl.services.console.reports.export import export
 from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.stored_run import (

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import quote
 
-from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.services.console.stored_run import MODELS_DIGESTS, FinishedRun
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.experiment import Experiment

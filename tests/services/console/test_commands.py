@@ -19,8 +19,8 @@ import pytest
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.app import app
 from rampart_fl.services.console.commands import connection
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.launcher.processes import free_port
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.services.console.test_progress import Clock
 from typer.testing import CliRunner
 
 from rampart_fl.services.console import downloads
 from rampart_fl.services.console.app import app
 from rampart_fl.services.console.commands import simulate
-from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.activity import STEP
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
-from tests.services.console.test_progress import Clock
 
 ROWS = 9298
 

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from rampart_fl.services.console import join_tokens
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.join_tokens import (
     JoinTokenSettings,
     fill_folder,
@@ -19,7 +20,6 @@ from rampart_fl.services.console.join_tokens import (
     provide,
     shares,
 )
-from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import JoinTokens

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rampart_fl.services.console.connection.operator import OperatorRefused
 from rampart_fl.services.console.launcher.servers import LocalServers
-from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.services.console.testing import RunningFederation, TestClients, dismiss
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint, token_hash

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.saved_federation import SavedFederation, save
+from rampart_fl.services.console.connection.operator import Operator
+from rampart_fl.services.console.connection.saved_federation import SavedFederation, save
 from rampart_fl.shared.errors import Unavailable
 
 Rampart = Callable[..., Any]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from rampart_fl.services.console.operator import Operator, OperatorRefused
+from rampart_fl.services.console.connection.operator import Operator, OperatorRefused
 from tests.integration.in_process_federation import Hosted
 
 

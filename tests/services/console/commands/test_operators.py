@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from rampart_fl.services.console.commands.operators import parse_duration
-from rampart_fl.services.console.operator import Operator, OperatorRefused
+from rampart_fl.services.console.connection.operator import Operator, OperatorRefused
 from tests.integration.in_process_federation import Hosted
 from tests.services.console.commands.conftest import good
 

@@ -111,7 +111,7 @@ def test_export_contains_records_models_and_evaluations(
 def test_reports_begin_with_the_first_round_whose_record_is_kept(
     hosted: Hosted, rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operated_run.PAGE", 1)
+    monkeypatch.setattr("rampart_fl.services.console.connection.operated_run.PAGE", 1)
     hosted.run = hosted.operator.run("scripted-1")
     hosted.forget(0)
     good(rampart("export", "scripted-1", str(tmp_path / "out")))

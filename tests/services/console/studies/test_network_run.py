@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.studies.matrix_cells import MatrixCell, plan
 from rampart_fl.services.console.studies.matrix_runs import figures_of, run
 from rampart_fl.services.console.studies.network_run import run_or_continue, run_services

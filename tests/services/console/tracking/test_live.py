@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.tracking.live import track_live
 from rampart_fl.services.console.tracking.mlflow import MlflowTracker
@@ -86,7 +86,7 @@ def test_live_tracking_of_a_finished_run_is_complete(hosted: Hosted) -> None:
 def test_live_tracking_begins_with_the_first_round_whose_record_is_kept(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operated_run.PAGE", 1)
+    monkeypatch.setattr("rampart_fl.services.console.connection.operated_run.PAGE", 1)
     hosted.hold.on = False
     hosted.wait()
     hosted.forget(0)

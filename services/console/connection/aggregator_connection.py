@@ -9,7 +9,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
-from rampart_fl.services.console.refusal_texts import explained
+from rampart_fl.services.console.connection.refusal_texts import explained
 from rampart_fl.shared.agent.http_client import (
     bearer,
     check_answer,

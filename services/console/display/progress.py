@@ -8,8 +8,8 @@ from types import TracebackType
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 
-from rampart_fl.services.console.formats import duration
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.formats import duration
+from rampart_fl.services.console.display.terminal import terminal
 
 PERIOD = 600.0
 """The time left is estimated from the pace of the last `PERIOD` seconds."""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from rampart_fl.services.console.progress import Progress
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.progress import Progress
+from rampart_fl.services.console.display.terminal import terminal
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 HOSTILE = ("evil[/x]", "[conceal]hidden", ":warning:", "[link=http://x]")

@@ -4,7 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rampart_fl.services.console.aggregator_connection import AggregatorConnection, segment
+from rampart_fl.services.console.connection.aggregator_connection import (
+    AggregatorConnection,
+    segment,
+)
 from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode

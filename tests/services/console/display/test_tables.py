@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from rampart_fl.services.console.tables import fitting_table, least_width, print_table
+from rampart_fl.services.console.display.tables import fitting_table, least_width, print_table
 
 IDS = [f"client-b9dd51e23ce{number}" for number in range(3)]
 REASON = "1.36 of the tolerated distance and 3.91 of the tolerated movement above the medians"

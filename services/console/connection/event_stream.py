@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from rampart_fl.services.console.aggregator_connection import StreamLost
-from rampart_fl.services.console.operated_run import OperatedRun
+from rampart_fl.services.console.connection.aggregator_connection import StreamLost
+from rampart_fl.services.console.connection.operated_run import OperatedRun
 
 PAUSE = 0.2
 """Seconds between the end of one connection and the next request. If an aggregator closes every

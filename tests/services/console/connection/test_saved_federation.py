@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.services.console.saved_federation import NAME, SavedFederation, load_all, save
+from rampart_fl.services.console.connection.saved_federation import (
+    NAME,
+    SavedFederation,
+    load_all,
+    save,
+)
 
 ONE = SavedFederation("http://127.0.0.1:1", "a" * 20)
 TWO = SavedFederation("http://127.0.0.1:2", "b" * 20)

@@ -4,12 +4,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rampart_fl.services.console.aggregator_connection import (
+from rampart_fl.services.console.connection.aggregator_connection import (
     AggregatorConnection,
     OperatorRefused,
     segment,
 )
-from rampart_fl.services.console.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operated_run import OperatedRun
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.audit import AuditEntry
 from rampart_fl.shared.protocol.clients import ClientInfo

@@ -8,7 +8,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.terminal import terminal
 
 FOLDED = 10
 """Minimum width of a column whose text may break over lines."""

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rampart_fl.services.console.live_table import MODELS, LiveTable
+from rampart_fl.services.console.display.live_table import MODELS, LiveTable
 from rampart_fl.services.console.reports.result_table import result_table
 from rampart_fl.shared.experiment.eviction import Decision, RequestedDecision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord

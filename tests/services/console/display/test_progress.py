@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampart_fl.services.console.progress import Pace, Progress
+from rampart_fl.services.console.display.progress import Pace, Progress
 
 
 class Clock:

@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from rampart_fl.services.console.formats import percent
-from rampart_fl.services.console.progress import Pace
-from rampart_fl.services.console.tables import fitting_table, least_width
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.display.formats import percent
+from rampart_fl.services.console.display.progress import Pace
+from rampart_fl.services.console.display.tables import fitting_table, least_width
+from rampart_fl.services.console.display.terminal import terminal
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.figures.client_metrics import KINDS, accuracy, attack_success, errors
 from rampart_fl.shared.protocol.messages import RoundRecord

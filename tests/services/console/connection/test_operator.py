@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 
@@ -93,7 +93,7 @@ def test_damaged_answers_and_temporary_failures_are_retried(
 
 
 def test_paginated_lists_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operator.PAGE", 2)
+    monkeypatch.setattr("rampart_fl.services.console.connection.operator.PAGE", 2)
     entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
     runs = [
         {**entry, "run": f"x-{number}", "submitted_by": "ada", "rounds": 1, "state": "queued"}

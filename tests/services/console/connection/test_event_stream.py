@@ -6,10 +6,10 @@ from itertools import islice
 import httpx
 import pytest
 
-from rampart_fl.services.console.aggregator_connection import OperatorRefused
-from rampart_fl.services.console.event_stream import follow_events
-from rampart_fl.services.console.operated_run import OperatedRun
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.aggregator_connection import OperatorRefused
+from rampart_fl.services.console.connection.event_stream import follow_events
+from rampart_fl.services.console.connection.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from rampart_fl.services.console.operated_run import OperatedRun
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.connection.operated_run import OperatedRun
+from rampart_fl.services.console.connection.operator import Operator
 from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
@@ -23,7 +23,7 @@ def run_of(answer: Callable[[httpx.Request], httpx.Response]) -> OperatedRun:
 def test_await_start_reports_each_reason_for_waiting_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operated_run.POLL", 0.0)
+    monkeypatch.setattr("rampart_fl.services.console.connection.operated_run.POLL", 0.0)
     entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
     entry |= {"run": "x-2", "submitted_by": "ada", "rounds": 1}
     steps = ["the end of x-1", "the end of x-1", "disk: it is full", "disk: it is full", ""]

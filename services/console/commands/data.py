@@ -136,7 +136,7 @@ def show(
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
-    png: Annotated[Path | None, typer.Option(help="Write the heat map to this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the heat map to this PNG file.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -150,6 +150,8 @@ def show(
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
 
+    if png is not None and png.suffix.lower() != ".png":
+        raise typer.BadParameter(f"--png {png}: the name of a PNG file ends in .png")
     sweep = Sweep.load(experiment)
     chosen = Experiment.load(experiment) if sweep is None else sweep.base
     if seed is not None:

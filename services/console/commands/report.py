@@ -22,6 +22,8 @@ def report(
     from rampart_fl.services.console.html_report.report import report as made
     from rampart_fl.shared.runtime import durable
 
+    if out.is_dir():
+        raise typer.BadParameter(f"--out {out} is a folder; give the name of an HTML file")
     content = made(source)
     durable.make_folder(out.absolute().parent)
     durable.replace(out, [content.encode()])

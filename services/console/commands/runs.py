@@ -115,7 +115,7 @@ def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, An
 
     for text in settings:
         path, sign, value = text.partition("=")
-        if not sign:
+        if not (path and sign):
             raise typer.BadParameter(f"--set {text}: write it as PATH=VALUE")
         try:
             put(tables, path, tomllib.loads(f"value = {value}")["value"])

@@ -58,12 +58,12 @@ def up(
     for one in chosen:
         validate(one)
     downloads.fetch_all(chosen)
-    outcomes, errors = [], []
+    outcomes, failures = [], list[RampartError]()
     for one in chosen:
         try:
             outcomes.append(run(one, run_folder(one, folder), per_process, open_page))
         except RampartError as error:
-            errors.append(error)
+            failures.append(error)
     summaries = [outcome.summary for outcome in outcomes]
     if as_json:
         for summary in [*summaries[1:], *summaries[:1]]:
@@ -71,7 +71,7 @@ def up(
     elif summaries:
         sys.stdout.write(result_table(summaries, [one.folder for one in outcomes]) + "\n")
     sys.stdout.flush()
-    for reason in errors:
-        sys.stderr.write(f"error: {reason}\n")
-    if errors:
+    for failure in failures:
+        sys.stderr.write(f"error: {failure}\n")
+    if failures:
         raise typer.Exit(1)

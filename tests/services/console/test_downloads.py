@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.services.console.test_progress import Clock
 from typer.testing import CliRunner
 
 from rampart_fl.services.console import downloads
@@ -17,6 +16,7 @@ from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.activity import STEP
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
+from tests.services.console.display.test_progress import Clock
 
 ROWS = 9298
 

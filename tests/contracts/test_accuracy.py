@@ -41,6 +41,7 @@ def run(case: Any, rows: Rows) -> tuple[Tensor, Report]:
 
 
 @pytest.mark.parametrize("deviation", [0.5, 0.01])
+@pytest.mark.slow
 def test_float32_rows_give_the_float64_result_and_selection(rule: Any, deviation: float) -> None:
     rule.skip("precision")
     found_D, result = run(rule, models(deviation))

@@ -105,6 +105,7 @@ def test_file_data_sets_name_their_licence_and_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
+@pytest.mark.slow
 def test_real_file_matches_its_declaration(name: str) -> None:
     member = datasets.build(name)
     source = member.source()

@@ -73,7 +73,13 @@ def test_second_command_on_a_folder_fails_before_it_writes_anything(
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    "name", ["simulate", pytest.param("sweep", marks=pytest.mark.long), "certify", "matrix"]
+    "name",
+    [
+        "simulate",
+        pytest.param("sweep", marks=pytest.mark.long),
+        "certify",
+        pytest.param("matrix", marks=pytest.mark.long),
+    ],
 )
 def test_command_and_its_processes_leave_no_lock_behind(
     rampart: Callable[..., Any], files: Path, name: str

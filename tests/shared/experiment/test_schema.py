@@ -37,6 +37,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", shipped())
+@pytest.mark.slow
 def test_shipped_experiments_are_valid_and_survive_a_round_trip(name: str) -> None:
     sweep = Sweep.load(name)
     experiment = Experiment.load(name) if sweep is None else sweep.base

@@ -326,6 +326,7 @@ async def test_connection_survives_a_short_unread_body(port: int) -> None:
     assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
+@pytest.mark.slow
 async def test_connection_is_not_kept_for_ever_after_a_short_unread_body(port: int) -> None:
     answer = await talk(port, head("/unread", "Content-Length: 4"), b"abcd", pause=0.02)
     assert answer.count(b"HTTP/1.1 200 OK") == 1

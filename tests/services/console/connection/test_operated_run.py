@@ -52,6 +52,7 @@ def run_with_records(kept: range) -> OperatedRun:
 
 
 @pytest.mark.parametrize("kept", [range(2500), range(1150, 2350)])
+@pytest.mark.slow
 def test_records_of_a_long_run_are_complete(kept: range) -> None:
     run = run_with_records(kept)
     assert [record.round for record in run.records(0, 2499)] == [*kept]

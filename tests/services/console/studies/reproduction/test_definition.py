@@ -89,6 +89,7 @@ def test_fedcap_table_1_has_the_authors_settings_and_published_values() -> None:
     assert (baseline.runs[0].fraction, baseline.runs[0].attackers[0].count) == (0.2, 30)
 
 
+@pytest.mark.slow
 def test_fedcap_figures_include_ditto_and_the_paper_settings() -> None:
     figures = {
         f"fedcap-figure-{n}": {cell.at["method"] for cell in built(f"fedcap-figure-{n}", "full")}
@@ -121,6 +122,7 @@ def test_sdea_rows_without_public_data_have_published_values_but_no_runs() -> No
 
 
 @pytest.mark.parametrize("name", names())
+@pytest.mark.slow
 def test_tables_use_only_detectors_from_papers(name: str) -> None:
     runs = [run for cell in built(name, "full") for run in cell.runs]
     used = {detector["name"] for run in runs for detector in run.server.detectors}

@@ -89,6 +89,7 @@ def test_shares_have_the_moments_of_a_dirichlet_distribution() -> None:
 
 
 @pytest.mark.parametrize("beta", [1e-3, 1e-4, 1e-5, 1e-310])
+@pytest.mark.slow
 def test_tiny_beta_gives_a_class_to_one_client(beta: float) -> None:
     """The gammas underflow; before, all clients then got the same share of the class."""
     draws, open_K = torch.Generator().manual_seed(7), torch.ones(8, dtype=torch.bool)

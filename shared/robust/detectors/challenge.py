@@ -67,8 +67,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The usual answer is the median answer of the clients that are not on
     trial. The detector objects to a client on trial if the client's answer is below `share` times
-    the usual answer. If the usual answer is below `clear` standard deviations of the answers to
-    decoys, the detector ignores the round's answers.
+    the usual answer. Answers are measured in standard deviations of the answers to decoys. If the
+    usual answer is below `clear`, the detector ignores the round's answers.
 
     Colluders can train, and then upload combinations of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the

@@ -170,7 +170,8 @@ async def test_a_run_that_must_not_bar_clients_cannot_be_switched_to_barring_the
         for mode in ("quarantine", "evict"):
             answer, reason = await state.set_mode(mode, BY)
             assert answer == "conflict" and "share the bound on barred clients" in reason
-        assert (await state.read()).mode is None  # type: ignore[union-attr]  # exists
+        unchanged = await state.read()
+        assert unchanged is not None and unchanged.mode is None
         assert await state.set_mode("observe", BY) == ("done", "observe")
 
 

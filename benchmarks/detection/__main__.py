@@ -61,6 +61,14 @@ def main() -> None:
         help="benign: only these partitions",
     )
     parser.add_argument(
+        "--fractions",
+        type=float,
+        nargs="+",
+        default=FACTORS["fraction"],
+        choices=FACTORS["fraction"],
+        help="loud, cost: only these fractions of clients per round",
+    )
+    parser.add_argument(
         "--paired",
         type=int,
         nargs="?",
@@ -86,6 +94,7 @@ def main() -> None:
         data_sets=tuple(given.data_sets),
         partitions=tuple(given.partitions),
         paired=given.paired,
+        fractions=tuple(given.fractions),
         often=given.often,
         command=shlex.join(["python", "-m", "benchmarks.detection", *sys.argv[1:]]),
     )

@@ -14,7 +14,7 @@ def plan(options: Options) -> list[Run]:
     """Runs of every attack at every fraction, each with a second run without attackers."""
     runs = []
     for attack in WITHIN:
-        for fraction in FACTORS["fraction"]:
+        for fraction in options.fractions:
             count = options.runs or RUNS_WIDE
             for one in sample(options.seed, count, options.data_sets, attack, fraction, True):
                 tables, label = attacked(one, attack, options), {"attack": attack, **asdict(one)}
@@ -46,7 +46,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
 
 def _rows(results: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
     for attack in WITHIN:
-        for fraction in FACTORS["fraction"]:
+        for fraction in options.fractions:
             key = (attack, fraction)
             cell = [
                 one for run, one in results if (run.label["attack"], run.label["fraction"]) == key

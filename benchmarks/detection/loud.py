@@ -67,7 +67,7 @@ def plan(options: Options) -> list[Run]:
     cells = [
         (attack, fraction, wide)
         for attack in ATTACKS
-        for fraction in FACTORS["fraction"]
+        for fraction in options.fractions
         for wide in ((False, True) if attack in WITHIN else (False,))
     ]
     runs = []
@@ -97,7 +97,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         " is compared with the same run without attackers, so the accuracies do not show how much"
         " an attack costs."
     )
-    for fraction in FACTORS["fraction"]:
+    for fraction in options.fractions:
         at = [(run, one) for run, one in results if run.label["fraction"] == fraction]
         if at:
             yield ""

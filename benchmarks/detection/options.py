@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.detection.combinations import FACTORS
+
 
 @dataclass(frozen=True)
 class Options:
@@ -18,6 +20,8 @@ class Options:
         paired: number of combinations that are also run without a detector.
         often: minimum number of combinations of the section `benign` with each level.
         command: the command line that was typed.
+        fractions: fractions of clients per round, from which the sections `loud` and `cost` take
+            their cells.
     """
 
     detectors: tuple[dict[str, Any], ...]
@@ -28,6 +32,7 @@ class Options:
     paired: int
     often: int
     command: str
+    fractions: tuple[float, ...] = FACTORS["fraction"]
 
 
 def member(text: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ JUDGES = (
     "shared/robust/sketch.py",
     "shared/robust/state_memory.py",
     "shared/round",
+    "shared/experiment/selection.py",
 )
 """Source files that decide which clients are evicted. A change of their code invalidates cached
 runs; a change of comments or docstrings does not."""
@@ -45,6 +46,10 @@ few rows for a rule's bound f, which no recorded run has, do not fail a round wi
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
 and rounds without a finite update, which no recorded run has."""
+SAME_IF_ALL_TAKE_PART = {"8961b57e60118dc2": "546047d882b76888"}
+"""Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
+
+8961b57e: the server summons clients that were not drawn; if all clients are drawn, nobody is summoned."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]
@@ -78,10 +83,13 @@ class Run:
         """The cache key: a digest of the experiment, how it is run, and the detectors' code."""
         from rampart_fl.shared.experiment import Experiment
 
-        digest = Experiment.from_tables(self.tables).digest()
+        experiment = Experiment.from_tables(self.tables)
+        digest, judges = experiment.digest(), version()
+        if experiment.fraction == 1:
+            judges = SAME_IF_ALL_TAKE_PART.get(judges, judges)
         # Runs without detectors were once marked by a truth value; their keys remain valid.
         without = {"": False, "detectors": True}.get(self.without, self.without)
-        parts = [digest, self.settles, self.claim, self.network, without, version()]
+        parts = [digest, self.settles, self.claim, self.network, without, judges]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

@@ -21,7 +21,7 @@ from rampart_fl.shared.agent.http_client import (
     httpx_errors,
 )
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment.schema import Server
+from rampart_fl.shared.experiment.server import Server
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late

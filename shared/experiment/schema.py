@@ -10,22 +10,22 @@ attacks. This module must not import torch, because the API role uses it without
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.experiment.membership import Clients
 from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
-from rampart_fl.shared.experiment.selection import drawn_count, select
+from rampart_fl.shared.experiment.selection import drawn_count, select, summon
+from rampart_fl.shared.experiment.server import Server
 from rampart_fl.shared.experiment.shipped import find, text_of
 from rampart_fl.shared.experiment.slots import client_names
 from rampart_fl.shared.experiment.start import Start, from_file, start_of, with_start, without_start
-from rampart_fl.shared.experiment.tables import MemberSpec, MemberSpecs
+from rampart_fl.shared.experiment.tables import MemberSpec
 from rampart_fl.shared.experiment.tables import Table as Table
 from rampart_fl.shared.families.registry import explain
 
@@ -86,54 +86,6 @@ class Evaluation(Table):
     trigger: MemberSpec | None = None
     """A backdoor, such as `dba`. Every client measures the backdoor's success on its own test
     images."""
-
-
-class ServerSamples(Table):
-    """Samples that the server itself holds, converted to the model's input shape."""
-
-    dataset: MemberSpec
-    size: int = Field(default=100, ge=1)
-    """Number of samples. The experiment's seed determines which samples the server gets; no client
-    gets these samples."""
-
-
-class PublicSamples(ServerSamples):
-    """The public samples; the server loads their labels only if a stage needs labels."""
-
-    size: int = Field(default=2000, ge=1)
-    augmentation: Literal["none", "weak", "strong"] = "none"
-    """How a rule that trains on the public samples augments these samples."""
-
-
-class Server(Table):
-    """The aggregator's settings: detectors, pipeline, server step and customizer."""
-
-    later: ClassVar[frozenset[str]] = frozenset({"test"})
-
-    rule: MemberSpecs = [{"name": "weighted_mean"}]
-    """A rule, or a list: pre-aggregators and then a rule, applied in the listed order."""
-    f: int | None = Field(default=None, ge=0)
-    """Declared bound on the number of hostile clients; all stages use this bound. `f` also bounds
-    the number of barred clients."""
-    detectors: list[MemberSpec] = []
-    eviction: Eviction = Eviction()
-    customizer: MemberSpec = {"name": "global_model"}
-    learning_rate: float = Field(default=1.0, gt=0)
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    calibrate: bool = True
-    """Whether the server converts every update to a change of the global model. This matters only
-    if clients train from models other than the global model, as in FedCAP."""
-    sample_cap: int = Field(default=10_000, ge=1, le=10**9)
-    """Largest sample count that a client may claim; an operator may set another limit for each
-    client."""
-    root: ServerSamples | None = None
-    """Trusted samples of the task; the server trains its own update on these samples in every
-    round."""
-    public: PublicSamples | None = None
-    """Samples on which the server evaluates clients' models."""
-    test: ServerSamples | None = None
-    """The server's test samples for the task; the server tests every new global model on these
-    samples, and no client holds them."""
 
 
 class Attackers(Table):
@@ -326,6 +278,16 @@ class Experiment(Table):
             return tuple(sorted(candidates))
         founders = self.data.clients if self.fraction_of == "founders" else None
         return select(self.seed, round_, candidates, self.fraction, founders)
+
+    def summon(
+        self, round_: int, drawn: Collection[str], candidates: Iterable[str], awaited: Iterable[str]
+    ) -> tuple[str, ...]:
+        """The clients that take part in a round although they were not drawn (`summon`).
+
+        Under the buffered policy, nobody is summoned, because all candidates take part.
+        """
+        present = set(awaited).intersection(candidates)
+        return summon(self.seed, round_, drawn, present, self.server.summons)
 
     def clients_to_start(self, late: bool) -> int:
         """The number of clients that have to accept the run before it starts.

@@ -1,6 +1,6 @@
 """Determines which clients take part in a round, and how many uploads close the round."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rampart_fl.shared.rounding import share
 from rampart_fl.shared.seeding import derive
@@ -25,8 +25,33 @@ def select(
     >>> len(select(1, 0, ["a", "b", "c"], 0.5)), len(select(1, 0, ["a", "b", "c"], 0.5, 5))
     (2, 3)
     """
-    drawn = sorted(set(candidates), key=lambda client: derive(seed, "selection", round_, client))
-    return tuple(sorted(drawn[: drawn_count(founders or len(drawn), fraction)]))
+    known = set(candidates)
+    return _draw(seed, round_, known, drawn_count(founders or len(known), fraction))
+
+
+def summon(
+    seed: int, round_: int, drawn: Collection[str], awaited: Iterable[str], most: float
+) -> tuple[str, ...]:
+    """The clients summoned for a round: awaited clients that were not drawn, sorted by id.
+
+    At most ceil(most · m) clients are summoned, where m is the number of drawn clients. If more
+    clients are awaited, a seeded draw decides which of them are summoned.
+
+    Args:
+        seed, round_: the experiment's seed and the number of the round; they seed the draw.
+        drawn: the clients that were drawn for the round.
+        awaited: the clients whose answers a detector awaits.
+        most: limit on the number of summoned clients, as a multiple of the number of drawn clients.
+
+    >>> summon(1, 0, ["a", "b"], ["b", "c"], 1.0), len(summon(1, 0, ["a"], ["b", "c", "d"], 2.0))
+    (('c',), 2)
+    """
+    return _draw(seed, round_, set(awaited).difference(drawn), share(most, len(drawn)))
+
+
+def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[str, ...]:
+    hashed = sorted(clients, key=lambda client: derive(seed, "selection", round_, client))
+    return tuple(sorted(hashed[:count]))
 
 
 def drawn_count(clients: int, fraction: float) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.experiment.schema import Experiment, ServerSamples, Training
+from rampart_fl.shared.experiment.schema import Experiment, Training
+from rampart_fl.shared.experiment.server import ServerSamples
 from rampart_fl.shared.learning.data.augmentation import strongly_augmented, weakly_augmented
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.data.datasets import datasets

@@ -66,6 +66,8 @@ class Context:
             rounds.
         selected: the clients that the server selected for this round. Under the buffered policy,
             this set is empty, because clients may then upload without being selected.
+        summoned: the selected clients that were not drawn, but whose answers a detector awaits. The
+            round judges the rows of these clients, but does not aggregate them.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and no client is barred.
     """
@@ -83,6 +85,7 @@ class Context:
     statistics: Layout = ()
     buffered: bool = False
     selected: frozenset[str] = frozenset()
+    summoned: frozenset[str] = frozenset()
     standing: Standing | None = None
 
     @property

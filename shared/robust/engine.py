@@ -239,12 +239,13 @@ def _decide(
     standing = replace(standing, mode=standing.mode or plan.eviction.mode)
     context = replace(context, standing=standing)
 
+    drawn = _drawn(rows, context)
     screened = _judge(plan, "screen", judged, states, context)
-    accepted = rows if context.observes else _accepted(rows, screened)
+    accepted = drawn if context.observes else _accepted(drawn, screened)
     ended("screen")
     global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
-    left_out = sorted({*rows.ids, *standing.barred} - {*accepted.ids})
+    left_out = sorted({*drawn.ids, *standing.barred} - {*accepted.ids})
     try:
         if len(accepted):
             global_D, context, reports = with_tolerable_f(
@@ -255,7 +256,7 @@ def _decide(
         # left out clients. If groups are isolated, an error would let a client of one group stop
         # the round for all groups. If detectors left out clients, an error would lose the
         # detectors' verdicts, and nobody would ever be evicted.
-        if not plan.customizer.isolates and len(accepted) == len(rows):
+        if not plan.customizer.isolates and len(accepted) == len(drawn):
             raise
     if global_D is None:
         assert context.reference_D is not None
@@ -265,11 +266,14 @@ def _decide(
     asked = worst(rows, screened + _judge(plan, "audit", judged, states, context))
     verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
     _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
-    survivors = _accepted(rows, verdicts)
+    survivors = _accepted(drawn, verdicts)
     ended("audit")
     context = replace(context, aggregate_D=None)  # Frees the memory of the aggregate.
     customization, states["customizer"] = plan.customizer.apply(
-        survivors, _accepted(judged, verdicts), states.get("customizer", State()), context
+        survivors,
+        _accepted(_drawn(judged, context), verdicts),
+        states.get("customizer", State()),
+        context,
     )
     for key, stage in [] if context.observes else _challengers(plan):
         customization, states[key] = stage.challenge(
@@ -308,14 +312,18 @@ def _judge(
     plan: Plan, when: str, rows: Rows, states: dict[str, State], context: Context
 ) -> tuple[Verdict, ...]:
     verdicts: tuple[Verdict, ...] = ()
+    drawn = _drawn(rows, context)
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
+        # Only a detector that challenges clients knows why some of them were summoned. Comparisons
+        # with a round's clients must not depend on whom such a detector suspects.
+        compared = rows if isinstance(stage, Challenger) else drawn
         # If no row is finite, a detector that compares rows has nothing to compare.
-        judges = len(rows) or (rows.dropped and stage.alone)
+        judges = len(compared) or (compared.dropped and stage.alone)
         if stage.when == when and judges:
             assert context.standing is not None
             judge = partial(stage.judge, state=states.get(key, State()), context=context)
-            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.barred))
+            own, states[key] = with_tolerable_f(judge, compared, sorted(context.standing.barred))
             verdicts += own
     return verdicts
 
@@ -325,6 +333,15 @@ def _forget(plan: Plan, barred: Collection[str], states: dict[str, State]) -> No
         if barred and key in states:
             assert isinstance(stage, Detector)
             states[key] = stage.forget(states[key], barred)
+
+
+def _drawn(rows: Rows, context: Context) -> Rows:
+    """The rows without those of summoned clients."""
+    if not context.summoned:
+        return rows
+    kept = [i for i, client in enumerate(rows.ids) if client not in context.summoned]
+    dropped = tuple(client for client in rows.dropped if client not in context.summoned)
+    return replace(rows.keep(kept), dropped=dropped)
 
 
 def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:

@@ -172,7 +172,9 @@ class Simulation:
     def _round(self, round_: int, lap: Callable[[str], None]) -> RoundRecord:
         """Runs a round under the sync policy, in which all selected clients take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
-        names = experiment.draw(round_, self.candidates)
+        drawn, awaited = experiment.draw(round_, self.candidates), server.customization.awaited
+        summoned = experiment.summon(round_, drawn, self.candidates, awaited)
+        names = sorted((*drawn, *summoned))
         probed = server.clients_to_probe(names)
         probes = clients.probe(probed, server.probed_from, round_)
         lap("probe")
@@ -182,7 +184,7 @@ class Simulation:
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
         lap("train")
         down, up = server.traffic(uploads, probed)
-        record = server.close(round_, sent_KD, uploads, origins, lap, selected=names)
+        record = server.close(round_, sent_KD, uploads, origins, lap, None, (), names, summoned)
         facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
         return record.model_copy(update=facts)
 

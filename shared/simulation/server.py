@@ -203,6 +203,7 @@ class SimulatedServer:
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
         selected: Collection[str] = (),
+        summoned: Collection[str] = (),
     ) -> RoundRecord:
         """Computes a round's result from the clients' uploads, and updates the server's state.
 
@@ -216,6 +217,7 @@ class SimulatedServer:
             staleness: the age of each upload in rounds, keyed by client.
             seen: the clients whose rows an earlier round has already judged.
             selected: the clients that the server selected for the round.
+            summoned: those of them that were not drawn.
         """
         names, ages = uploads.names, staleness or {}
         metrics = {name: uploads.metrics.get(name, {}) for name in names}
@@ -233,6 +235,7 @@ class SimulatedServer:
                 self._customized_models,
                 lap,
                 selected,
+                summoned,
             )
         except PreconditionError as error:
             arrived = [name for name in names if name not in seen]

@@ -46,6 +46,8 @@ class Customization:
         challenged: for each challenged client, the name of its challenged model. A challenged model
             is the client's own model plus a random change. The client trains from the challenged
             model instead of its own model. When the federation ends, the client gets its own model.
+        awaited: the clients whose next uploads a detector awaits. If such a client is not drawn for
+            the next round, the server may summon it.
     """
 
     models: Models | None = None
@@ -53,6 +55,7 @@ class Customization:
     groups: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()
     challenged: Mapping[str, str] = field(default_factory=dict)
+    awaited: frozenset[str] = frozenset()
 
     def names_for(self, client: str) -> tuple[str, ...]:
         """The names of a client's models; empty if the client has no models."""

@@ -23,7 +23,6 @@ from rampart_fl.shared.robust.evidence.reasons import trial_reason
 from rampart_fl.shared.robust.evidence.relays import Relay
 from rampart_fl.shared.robust.evidence.sequential import SPARE, SUSPECT, SequentialDetector, Share
 from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
-from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
@@ -45,8 +44,6 @@ AWAY = 10
 """Evictions do not wait for evidence about other clients that were absent for this many rounds."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
-NEAR = 1e-5
-"""Two starting models are treated as equal if their relative distance is at most this number."""
 
 
 @detectors.register("challenge")
@@ -155,17 +152,16 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
         fresh_MK = traces.upload_MK[fresh].double()
-        similar = near_copies(fresh_MK, 1 - self.alike, self.usual)
+        drawn = [place for place, client in enumerate(ids) if client not in context.summoned]
+        similar = near_copies(fresh_MK, 1 - self.alike, self.usual, drawn)
         equal = neighbours_within(fresh_MK, EQUAL)
-        if 2 * sum(map(bool, similar)) > len(ids):
+        if 2 * sum(bool(similar[place]) for place in drawn) > len(drawn):
             # Most clients sent similar uploads. Most clients are assumed to be honest, so some
             # senders of similar uploads are honest, for example clients with similar data. Similar
             # uploads therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
-        asked = {
-            client: self._asked(known[client], traces, i)
-            for client, i in zip(ids, fresh, strict=True)
-        }
+        starts = [traces.start_MK[i].float() for i in fresh]
+        asked = {c: known[c].asked_JK(start_K) for c, start_K in zip(ids, starts, strict=True)}
         relayed = groups.relays(known, rows, traces, context.selected, context.round)
         answers: dict[str, float] = {}
         for place, (client, i) in enumerate(zip(ids, fresh, strict=True)):
@@ -237,6 +233,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     ) -> tuple[Customization, State]:
         known, joined = from_state(state, len(self.expected))
         on_trial = {client for client, one in known.items() if one.trial}
+        awaited = {client for client, one in known.items() if one.awaited}
+        customization = challenges.awaiting(customization, awaited)
         lengths = [one.length for one in known.values() if one.length]
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
             return customization, to_state(known, joined)
@@ -268,14 +266,6 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
-
-    def _asked(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """Sketches (1 + J, K) of the upload's challenge and decoys; None without a challenge."""
-        if one.due_start is None:
-            return None
-        start_K = traces.start_MK[row].float()
-        near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))
-        return one.due_shift if float((start_K - one.due_start).norm()) <= near else None
 
     def _tells(self, one: TrialRecord, answered: float | None, usual: float) -> bool:
         return one.trial > 0 and answered is not None and usual >= self.clear

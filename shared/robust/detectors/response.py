@@ -156,7 +156,8 @@ class ResponseDetector(ResponseOptions):
         responses = self._responses(rows.ids, traces, fresh, known)
         usual = self._usual(known, rows.whole_dim)
         followed = [
-            usual.times(lengths[client]) <= usual.most and not known[client].suspected
+            usual.times(lengths[client]) <= usual.most
+            and not (known[client].suspected or client in context.summoned)
             for client in rows.ids
         ]
         cosines = dict(zip(rows.ids, agreements(traces.upload_MK, followed), strict=True))
@@ -196,13 +197,7 @@ class ResponseDetector(ResponseOptions):
         known, joined = self._recalled(state)
         numbers = (self.strength, self.decoys, self.sketch)
         customization = suspects.challenge(
-            known,
-            rows,
-            customization,
-            global_D,
-            self.name,
-            context,
-            *numbers,
+            known, rows, customization, global_D, self.name, context, *numbers
         )
         return customization, to_state(known, joined)
 

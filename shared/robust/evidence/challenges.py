@@ -5,7 +5,7 @@ coordinates, J decoys, K numbers of a sketch, D coordinates, C coordinates of a 
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -245,6 +245,11 @@ def challenged(
         models=shifted if models is None else ConcatenatedModels.of(models, shifted),
         challenged={**customization.challenged, **names},
     )
+
+
+def awaiting(customization: Customization, clients: Collection[str]) -> Customization:
+    """The given customization with more clients whose next uploads are awaited."""
+    return replace(customization, awaited=customization.awaited.union(clients))
 
 
 def challenged_model(customization: Customization, client: str) -> Tensor:

@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.evidence.answers import Answer
 from rampart_fl.shared.robust.evidence.betting import evidence
 from rampart_fl.shared.robust.evidence.responses import NEAR, ClientAverages
-from rampart_fl.shared.robust.evidence.sequential import SUSPECT
+from rampart_fl.shared.robust.evidence.sequential import DOUBT, SUSPECT
 
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
@@ -111,6 +111,11 @@ class ClientMemory:
     def suspected(self) -> bool:
         """Whether the client is a suspect."""
         return max(self.suspicion, self.evidence) > SUSPECT
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the client is a suspect, or may soon become one."""
+        return max(self.suspicion, self.evidence) > DOUBT
 
     def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
         """How an upload answered its challenge; None if no answer can be computed.

@@ -3,6 +3,8 @@
 Legend: M rows, K numbers of a sketch.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,21 +36,24 @@ def neighbours_within(uploads_MK: Tensor, most: float) -> list[list[int]]:
     return [near_M.nonzero().flatten().tolist() for near_M in near_MM]
 
 
-def near_copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
+def near_copies(
+    uploads_MK: Tensor, most: float, usual: float, drawn: Sequence[int]
+) -> list[list[int]]:
     """For each row, the other rows whose distance to this row is far below the median distance.
 
     Args:
         uploads_MK: sketches of uploads.
         most: limit on the distance; two rows can be copies of each other only below this limit.
         usual: second limit on the distance, as a fraction of the median distance between pairs.
+        drawn: the rows whose pairs count towards the median distance.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> near_copies(rows, 0.01, 0.05)
+    >>> near_copies(rows, 0.01, 0.05, range(4))
     [[1], [0], [], []]
     """
-    if len(uploads_MK) < FEWEST:
+    if len(drawn) < FEWEST:
         return [[] for _ in uploads_MK]
-    apart_MM = cosine_distances(uploads_MK)
+    apart_MM = cosine_distances(uploads_MK[drawn])
     upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
     pairs = apart_MM[upper[0], upper[1]]
     return neighbours_within(uploads_MK, min(most, usual * float(pairs.median())))

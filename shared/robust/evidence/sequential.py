@@ -17,6 +17,9 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 SUSPECT = log(20)
 """A client is a suspect if the evidence or the suspicion against it is above this limit. If the
 detector objects to a suspect in a round, the suspect's row is left out of this round."""
+DOUBT = log(3)
+"""A detector awaits a client's next upload if the evidence or the suspicion against the client is
+above this limit."""
 SPARE = 3.0
 """The logarithm of the wealth won against a client is capped at the client's limit plus this
 number. Without the cap, the evidence against a client that nobody evicts would grow without

@@ -86,11 +86,11 @@ def challenge(
     decoys: int,
     size: int,
 ) -> Customization:
-    """Challenges all suspects.
+    """Challenges all suspects, and awaits the next uploads of all doubtful clients.
 
     If another detector has already challenged a suspect, the suspect keeps this challenge. The
-    function stores the new challenges in `known`. The customization does not change if there are no
-    suspects, if there are too few rows to draw challenges from, or if all rows are equal.
+    function stores the new challenges in `known`. Nobody is challenged if there are no suspects, if
+    there are too few rows to draw challenges from, or if all rows are equal.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -104,7 +104,9 @@ def challenge(
         decoys: J, the number of decoys.
         size: K, the size of sketches.
     """
-    suspects = sorted(client for client, one in known.items() if one.suspected)
+    doubtful = [client for client, one in known.items() if one.doubtful]
+    customization = challenges.awaiting(customization, doubtful)
+    suspects = sorted(client for client in doubtful if known[client].suspected)
     lengths = [one.length for one in known.values() if one.length]
     if not suspects or not lengths or len(rows) < challenges.LEAST:
         return customization

@@ -30,6 +30,8 @@ NUMBERS = (
     "due_round",
 )
 """Names of the numbers that are remembered for every client."""
+NEAR = 1e-5
+"""Two starting models are treated as equal if their relative distance is at most this number."""
 BLOCKS = ("average", "due_start", "due_shift")
 """Names of the tensors that are remembered for some clients."""
 
@@ -104,6 +106,27 @@ class TrialRecord:
     def relay_evidence(self) -> float:
         """Logarithm of the e-value of the bets on answers to other clients' challenges."""
         return evidence(self.relayed, self.compared)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the detector needs the client's next upload soon.
+
+        The client is on trial, or its next copied upload would put it on trial.
+        """
+        return self.trial > 0 or (self.seen > 0 and not self.rest)
+
+    def asked_JK(self, start_K: Tensor) -> Tensor | None:
+        """The challenge and the decoys (1 + J, K) of an upload that started from a given model.
+
+        Args:
+            start_K: sketch of the model that the upload started from.
+        Returns:
+            None if the client was not challenged, or did not start from its challenged model.
+        """
+        if self.due_start is None:
+            return None
+        near = NEAR * max(float(start_K.norm()), float(self.due_start.norm()))
+        return self.due_shift if float((start_K - self.due_start).norm()) <= near else None
 
     def sighted(self, copied: bool, rounds: int) -> None:
         """Updates the client's trial after another round in which the client took part.

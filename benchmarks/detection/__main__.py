@@ -66,7 +66,7 @@ def main() -> None:
         nargs="+",
         default=FACTORS["fraction"],
         choices=FACTORS["fraction"],
-        help="loud, cost: only these fractions of clients per round",
+        help="benign, loud, cost: only these fractions of clients per round",
     )
     parser.add_argument(
         "--paired",

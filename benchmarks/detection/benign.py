@@ -18,16 +18,23 @@ RUNS = 300
 
 @cache
 def sample(
-    seed: int, count: int, data_sets: tuple[str, ...], partitions: tuple[str, ...], often: int
+    seed: int,
+    count: int,
+    data_sets: tuple[str, ...],
+    partitions: tuple[str, ...],
+    fractions: tuple[float, ...],
+    often: int,
 ) -> Sample:
     """The sample of combinations that are run."""
-    levels = {**FACTORS, "data_set": data_sets, "partition": partitions}
+    limited = {"data_set": data_sets, "partition": partitions, "fraction": fractions}
+    levels = {**FACTORS, **limited}
     return draw(seed, count, refusal, levels, often)
 
 
 def _drawn(options: Options) -> Sample:
-    count = options.runs or RUNS
-    return sample(options.seed, count, options.data_sets, options.partitions, options.often)
+    count, often = options.runs or RUNS, options.often
+    limited = (options.data_sets, options.partitions, options.fractions)
+    return sample(options.seed, count, *limited, often)
 
 
 def plan(options: Options) -> list[Run]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from benchmarks.detection import report
-from benchmarks.detection.combinations import FACTORS
 from benchmarks.detection.loud import HOSTILE, ROUNDS, RUNS_WIDE, WITHIN, attacked, sample
 from benchmarks.detection.options import Options
 from benchmarks.detection.runs import Figures, Run
@@ -41,10 +40,10 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         *(f"accuracy {name}" for name in report.ACCURACIES),
         *(f"cost, {name}" for name in report.ACCURACIES),
     )
-    yield from report.table(header, _rows(results))
+    yield from report.table(header, _rows(options, results))
 
 
-def _rows(results: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
+def _rows(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
     for attack in WITHIN:
         for fraction in options.fractions:
             key = (attack, fraction)

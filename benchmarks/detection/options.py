@@ -20,8 +20,8 @@ class Options:
         paired: number of combinations that are also run without a detector.
         often: minimum number of combinations of the section `benign` with each level.
         command: the command line that was typed.
-        fractions: fractions of clients per round, from which the sections `loud` and `cost` take
-            their cells.
+        fractions: the fractions of clients per round from which combinations are drawn, and for
+            which the sections `loud` and `cost` have cells.
     """
 
     detectors: tuple[dict[str, Any], ...]

@@ -49,7 +49,8 @@ and rounds without a finite update, which no recorded run has."""
 SAME_IF_ALL_TAKE_PART = {"8961b57e60118dc2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 
-8961b57e: the server summons clients that were not drawn; if all clients are drawn, nobody is summoned."""
+8961b57e: the server summons clients that were not drawn. If all clients are drawn, it summons
+nobody."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

@@ -106,7 +106,8 @@ class HostileClient(LearningClient):
         experiment, wait = self.experiment, self.experiment.policy == "sync"
         everyone, seed = experiment.client_names, experiment.seed
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
-        first, attackers, gone = self.position, self.members, 0
+        first, attackers = self.position, self.members
+        gone, met = frozenset[str](), frozenset({self.client})
         if self._colludes and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
@@ -116,13 +117,15 @@ class HostileClient(LearningClient):
             gone = self.cohort.gone
             # After a wait, `shared` has all selected attackers. Without a wait, some may be
             # missing.
-            attackers = len(shared) if wait else max(len(shared), self.members - gone)
-        # Exclude only attackers that have left the run: attackers do not learn which honest clients
-        # are barred.
-        drawn = len(experiment.draw(ticket.round, everyone[gone:]))
+            attackers = len(shared) if wait else max(len(shared), self.members - len(gone))
+            met = frozenset(shared)
+        # Attackers know which attackers have left the run, and which of them take part without
+        # being drawn. They do not learn this about honest clients.
+        drawn = experiment.draw(ticket.round, [c for c in everyone if c not in gone])
+        participants = len(met.union(drawn)) if wait else len(drawn)
         known = Knowledge(
-            participants=drawn,
-            attackers=min(drawn, attackers),
+            participants=participants,
+            attackers=min(participants, attackers),
             honest_BD=colluders_MD,
             honest_sent_BD=sent_MD,
             round=ticket.round,

@@ -20,7 +20,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.membership import Clients
 from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
-from rampart_fl.shared.experiment.selection import drawn_count, select, summon
+from rampart_fl.shared.experiment.selection import drawn_count, most_summoned, select, summon
 from rampart_fl.shared.experiment.server import Server
 from rampart_fl.shared.experiment.shipped import find, text_of
 from rampart_fl.shared.experiment.slots import client_names
@@ -299,12 +299,18 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows in a round, if at most `most_clients` clients join.
+        """The largest number of drawn clients in a round, if at most `most_clients` clients join.
 
         The buffered policy selects no clients, so a round may include a row of every client.
         """
         clients = self.most_clients
         return clients if self.policy == "buffered" else drawn_count(clients, self.fraction)
+
+    @property
+    def most_summoned(self) -> int:
+        """The largest number of summoned clients in a round, if detectors challenge clients."""
+        drawn = self.most_rows
+        return min(self.most_clients - drawn, most_summoned(drawn, self.server.summons))
 
     @property
     def most_clients(self) -> int:

@@ -46,12 +46,21 @@ def summon(
     >>> summon(1, 0, ["a", "b"], ["b", "c"], 1.0), len(summon(1, 0, ["a"], ["b", "c", "d"], 2.0))
     (('c',), 2)
     """
-    return _draw(seed, round_, set(awaited).difference(drawn), share(most, len(drawn)))
+    return _draw(seed, round_, set(awaited).difference(drawn), most_summoned(len(drawn), most))
 
 
 def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[str, ...]:
     hashed = sorted(clients, key=lambda client: derive(seed, "selection", round_, client))
     return tuple(sorted(hashed[:count]))
+
+
+def most_summoned(drawn: int, most: float) -> int:
+    """The largest number of clients that may be summoned for a round, see `summon`.
+
+    >>> most_summoned(5, 0.5)
+    3
+    """
+    return share(most, drawn)
 
 
 def drawn_count(clients: int, fraction: float) -> int:

@@ -11,7 +11,12 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.histories import blocks_held, challenged_controls, history_rows
+from rampart_fl.shared.robust.histories import (
+    blocks_held,
+    challenged_controls,
+    history_rows,
+    most_rows,
+)
 from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
@@ -66,15 +71,18 @@ def of_model(
         pool_memory: limit on the memory for rows, in bytes, summed over the worker's processes;
             None if there is no limit.
     """
-    n, clients, b = experiment.most_rows, experiment.most_clients, 4 * spec.dim
+    n, clients, b = most_rows(plan, experiment), experiment.most_clients, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)
     remembering = sum(stage.remembers for stage in stages)
     held = blocks_held(plan)
     kept = customizer.probes or experiment.policy == "buffered"
-    models = customizer.models_of(n)
-    models = max(models, min(clients, models + challenged_controls(plan, n, clients)))
-    record = RECORD + VERDICT * n + (4 * n * models if models == n else 0)
+    drawn = experiment.most_rows
+    models = customizer.models_of(drawn)
+    models = max(
+        models, min(clients, models + n - drawn + challenged_controls(plan, drawn, clients))
+    )
+    record = RECORD + VERDICT * n + (4 * drawn * models if models == drawn else 0)
     records = record * experiment.rounds
     history, in_memory = (sum(history_rows(plan, seen).values()) for seen in (clients, 0))
     remembered = history - in_memory

@@ -280,6 +280,11 @@ class RoundFacts(Message):
     participants: list[str] = []
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
+    summoned: list[str] = Field(
+        default=[],
+        description="clients that were not drawn, but whose uploads a detector awaited; the round "
+        "judged these uploads, and did not aggregate them",
+    )
     quarantined: list[str] = Field(
         default=[], description="clients in quarantine before the decision"
     )

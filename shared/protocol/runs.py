@@ -78,6 +78,9 @@ class RunStatus(Message):
         "clients was reached",
     )
     selected: list[str] = Field(default=[])
+    summoned: list[str] = Field(
+        default=[], description="selected clients that were not drawn, see `summons`"
+    )
     received: list[str] = Field(default=[])
     models: dict[str, str] = Field(default={})
     warnings: list[str] = Field(default=[])

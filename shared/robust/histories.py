@@ -1,5 +1,6 @@
 """Counts the rows that a worker and a plan's stages hold in a round, and store after the round."""
 
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.rounding import ceil_div
@@ -13,6 +14,19 @@ def blocks_held(plan: Plan) -> int:
     newcomers from these blocks.
     """
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
+
+
+def most_rows(plan: Plan, experiment: Experiment) -> int:
+    """The largest number of rows in a round, if at most `most_clients` clients join.
+
+    If a detector challenges clients, the server may summon clients in addition to the drawn ones.
+
+    >>> small = Experiment.load("digits-partial")
+    >>> most_rows(Plan.of("median", ["challenge"]), small), most_rows(Plan.of("median"), small)
+    (20, 10)
+    """
+    challenges = any(isinstance(stage, Challenger) for stage in plan.detectors)
+    return experiment.most_rows + (experiment.most_summoned if challenges else 0)
 
 
 def challenged_controls(plan: Plan, clients: int, known: int) -> int:

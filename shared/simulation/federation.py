@@ -185,8 +185,8 @@ class Simulation:
         lap("train")
         down, up = server.traffic(uploads, probed)
         record = server.close(round_, sent_KD, uploads, origins, lap, None, (), names, summoned)
-        facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
-        return record.model_copy(update=facts)
+        facts = {"summoned": list(summoned), "probed": list(probed)}
+        return record.model_copy(update={**facts, "bytes_down": down, "bytes_up": up})
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """For each client that is not evicted, metrics of the model that it would train from next.

@@ -119,9 +119,12 @@ def test_federation_over_http_matches_the_simulator(host: Host, tmp_path: Path) 
 
 
 def test_challenges_over_http_match_the_simulator(host: Host, tmp_path: Path) -> None:
-    """Challenged senders of copies start from their own models, and get equal verdicts."""
+    """Challenged senders of copies start from their own models, and get equal verdicts.
+
+    Some rounds summon senders that were not drawn.
+    """
     attack = '[[attackers]]\ncount = 3\nattack = { name = "ipm", epsilon = 0.5 }\n'
-    text = small(rounds=6, fraction=0.8, clients=8) + attack
+    text = small(rounds=6, fraction=0.6, clients=10) + attack
     experiment = Experiment.parse(text.replace('"response"', '"response", "challenge"'))
     expected, hosted = simulate(experiment), host(experiment)
     with agents(hosted, experiment, tmp_path) as clients:
@@ -129,7 +132,10 @@ def test_challenges_over_http_match_the_simulator(host: Host, tmp_path: Path) ->
         status = hosted.wait(patience=120)
     records = hosted.run.rounds()
     assert any(name.startswith("challenge:") for record in records for name in record.customized)
+    assert any(record.summoned for record in records)
     for record, simulated in zip(records, expected.records, strict=True):
+        assert record.summoned == simulated.summoned
+        assert set(record.weights) <= set(record.participants) - set(record.summoned)
         assert record.probed == simulated.probed
         decided = [(v.client, v.decision, v.detector) for v in record.verdicts]
         assert decided == [(v.client, v.decision, v.detector) for v in simulated.verdicts]

@@ -35,14 +35,14 @@ are small, because models and updates are kept in the blob store. The keys of th
 The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 
     state        hash    experiment, digest and, once a worker has started the run, spec, policy,
-                         status, phase, round, opened_at, deadline, alive_at, selected, closing
-                         (position of the last event of a closed round), snapshot (pointers to
-                         blobs, see snapshot.py), seated (once slots are assigned), founders
-                         (number of members when round 0 opened), mode (mode of evictions, if an
-                         operator has set one), abstained (clients that the previous round would
-                         have barred without the limit on barred clients), server_seed (secret seed
-                         of the server's random draws), barring_conflict (why operators may not
-                         switch the run to a mode that bars clients; empty if they may)
+                         status, phase, round, opened_at, deadline, alive_at, selected,
+                         summoned, closing (position of the last event of a closed round),
+                         snapshot (pointers to blobs, see snapshot.py), seated (once slots are
+                         assigned), founders (number of members when round 0 opened), mode (mode of
+                         evictions, if an operator has set one), abstained (clients that the
+                         previous round would have barred without the limit on barred clients),
+                         server_seed (secret seed of the server's random draws), barring_conflict
+                         (why operators may not switch the run to a mode that bars clients; empty if they may)
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)

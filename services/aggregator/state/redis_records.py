@@ -140,6 +140,8 @@ class RunDetails(RunSummary):
     experiment: Experiment
     spec: ModelSpec
     selected: tuple[str, ...]
+    summoned: tuple[str, ...]
+    """The selected clients that were not drawn."""
     closing: str
     snapshot: Snapshot
     mode: Mode | None
@@ -237,6 +239,7 @@ def parse_run(raw: Mapping[str, str]) -> RunDetails | None:
         experiment=experiment,
         spec=read_model(ModelSpec, raw["spec"]),
         selected=tuple(json.loads(raw.get("selected", "[]"))),
+        summoned=tuple(json.loads(raw.get("summoned", "[]"))),
         closing=raw.get("closing", "0-0"),
         snapshot=Snapshot.parse(raw["snapshot"]),
         mode=cast(Mode | None, raw.get("mode")),

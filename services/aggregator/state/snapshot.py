@@ -35,6 +35,7 @@ class Snapshot(BaseModel):
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps each challenged client to the name of a model. The client trains from this
       model, and not from its own model.
+    - `awaited` has the clients whose next uploads a detector awaits.
     - `position` is the position of the last event that was handled for the round.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model; None if the first model is initialized from
@@ -53,6 +54,7 @@ class Snapshot(BaseModel):
     groups: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()
     challenged: dict[str, str] = {}
+    awaited: tuple[str, ...] = ()
     position: str = "0-0"
     pulls: tuple[str, ...] = ()
     initial: str | None = None

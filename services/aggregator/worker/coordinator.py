@@ -81,6 +81,7 @@ class Coordinator:
             read_position=snapshot.position,
             closing=run.closing,
             selected=frozenset(run.selected),
+            summoned=frozenset(run.summoned),
             pulls=snapshot.pulls,
             slots_assigned=run.slots_assigned,
         )
@@ -173,8 +174,9 @@ class Coordinator:
         summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
         opening = summary.status == "running" and (candidates or blocked)
-        disk_full = await self.disk_space.lacking(number, candidates if opening else None)
-        return events.CandidatesRead(summary.status, tuple(candidates), blocked, disk_full)
+        awaited = frozenset(self.publisher.snapshot.awaited)
+        disk_full = await self.disk_space.lacking(number, candidates if opening else None, awaited)
+        return events.CandidatesRead(summary.status, tuple(candidates), awaited, blocked, disk_full)
 
     async def open_round(self, command: commands.OpenRound) -> None:
         """Opens a round and issues the clients' tickets."""
@@ -188,6 +190,7 @@ class Coordinator:
             command.deadline,
             {client: ticket(client, number, deadline) for client in command.tickets},
             command.selected,
+            command.summoned,
             clear=command.barrier,
         )
         log.info("round opened", extra={"round": number, "clients": len(command.selected)})
@@ -229,6 +232,7 @@ class Coordinator:
                 state.pulls,
                 standing,
                 state.selected,
+                state.summoned,
                 await blobs_in_use(self.stores, state.position) if buffered else (),
             )
         except PreconditionError as error:

@@ -4,7 +4,7 @@ from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.histories import blocks_held, history_rows
+from rampart_fl.shared.robust.histories import blocks_held, history_rows, most_rows
 
 
 def memory_for_blocks(
@@ -31,7 +31,7 @@ def memory_for_blocks(
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says how much memory each of them needs.
     """
-    clients, rows = experiment.most_clients, experiment.most_rows
+    clients, rows = experiment.most_clients, most_rows(plan, experiment)
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
     # The models of groups must be in memory, even if the rows of clients are in files. If the rows

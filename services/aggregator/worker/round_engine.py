@@ -232,6 +232,7 @@ class RoundEngine:
         pulls: tuple[str, ...],
         standing: Standing,
         selected: frozenset[str] = frozenset(),
+        summoned: frozenset[str] = frozenset(),
         in_use: Collection[str] = (),
     ) -> RoundResult:
         """Computes the outcome of a round, and stores every resulting model.
@@ -243,6 +244,7 @@ class RoundEngine:
             pulls: clients that wait for a ticket (buffered policy).
             standing: the barred clients, the number of clients, and the operator's eviction mode.
             selected: the clients that the server selected for the round.
+            summoned: the selected clients that were not drawn.
             in_use: digests of models from which clients may still train (buffered policy).
         """
         assert self.snapshot is not None
@@ -264,6 +266,7 @@ class RoundEngine:
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             lap,
             selected,
+            summoned,
         )
         kept = [receipts[c] for c in decision.outcome.survivors.ids] if self.keeps_pool else []
         origins = before.origins_in_use(kept, in_use)
@@ -311,6 +314,7 @@ class RoundEngine:
             groups=customization.groups,
             voters=customization.voters,
             challenged=dict(customization.challenged),
+            awaited=tuple(sorted(customization.awaited)),
             position=position,
             pulls=pulls,
             initial=before.initial,

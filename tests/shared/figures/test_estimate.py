@@ -132,13 +132,19 @@ def test_a_model_that_does_not_fit_into_memory_is_estimated() -> None:
 
 
 def test_models_of_challenged_clients_that_are_not_drawn_are_estimated() -> None:
-    """The detector `challenge` challenges about five clients of the next round for comparison."""
+    """The detector `challenge` challenges about five clients of the next round for comparison.
+
+    Up to ten clients may be summoned, which are challenged, too, and send ten more updates.
+    """
     tables = {"name": "t", "data": {"dataset": "digits", "clients": 100}, "model": "logistic"}
     server = {"rule": "median", "customizer": "global_model", "detectors": ["challenge"]}
     few = Experiment.from_tables({**tables, "fraction": 0.1, "server": server})
     none = Experiment.from_tables(
         {**tables, "fraction": 0.1, "server": {**server, "detectors": []}}
     )
-    sketches = 2 * 16 * 1024 * 100
-    more = estimate(few).disk_bytes - estimate(none).disk_bytes - sketches
-    assert more == 2 * 50 * 4 * estimate(few).parameters
+    sketches, records = (
+        2 * 16 * 1024 * 100,
+        estimate(few).record_bytes - estimate(none).record_bytes,
+    )
+    more = estimate(few).disk_bytes - estimate(none).disk_bytes - sketches - records
+    assert more == (2 * (50 + 10) + 10) * 4 * estimate(few).parameters

@@ -1,7 +1,7 @@
 """Delays a round until the disk has space for the round, and informs the operators of the delay."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 
@@ -24,16 +24,19 @@ class DiskSpace:
         self._fence = resources.fence
         self._reported = False
 
-    async def lacking(self, round_: int, candidates: Sequence[str] | None) -> bool:
+    async def lacking(
+        self, round_: int, candidates: Sequence[str] | None, awaited: Collection[str] = ()
+    ) -> bool:
         """Whether a round has to wait for disk space; also reports the wait to the operators.
 
         Args:
             round_: number of the round.
             candidates: the clients that can be selected; None if no round can open now.
+            awaited: the clients whose next uploads a detector awaits.
         """
         shortage = ""
         if candidates is not None:
-            shortage = await self._compute(self._shortage, round_, candidates)
+            shortage = await self._compute(self._shortage, round_, candidates, awaited)
         await self._state.hold(self._fence, shortage)
         if shortage and not self._reported:
             log.warning("waiting for %s", shortage, extra={"run": self._state.run})
@@ -42,6 +45,8 @@ class DiskSpace:
         self._reported = bool(shortage)
         return bool(shortage)
 
-    def _shortage(self, round_: int, candidates: Sequence[str]) -> str:
-        selected = self._experiment.draw(round_, candidates)
-        return self._round_engine.disk_shortage(len(self._round_engine.clients_with_rows(selected)))
+    def _shortage(self, round_: int, candidates: Sequence[str], awaited: Collection[str]) -> str:
+        drawn = self._experiment.draw(round_, candidates)
+        summoned = self._experiment.summon(round_, drawn, candidates, awaited)
+        clients = self._round_engine.clients_with_rows((*drawn, *summoned))
+        return self._round_engine.disk_shortage(len(clients))

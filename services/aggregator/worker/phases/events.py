@@ -38,6 +38,8 @@ class CandidatesRead:
     status: RunState
     candidates: tuple[str, ...]
     """Clients that may be selected, sorted by id."""
+    awaited: frozenset[str] = frozenset()
+    """Clients whose next uploads a detector awaits."""
     all_quarantined: bool = False
     """Whether every member that is not evicted is in quarantine; False if all are evicted."""
     disk_full: bool = False

@@ -134,7 +134,10 @@ class PhaseMachine:
             return PhaseStep(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
-        selected = self.experiment.draw(number, event.candidates)
+        drawn = self.experiment.draw(number, event.candidates)
+        awaited = event.awaited - state.unanswered
+        summoned = self.experiment.summon(number, drawn, event.candidates, awaited)
+        selected = tuple(sorted((*drawn, *summoned)))
         # Under the buffered policy, every client in `pulls` gets a ticket, even if it is offline.
         # While a client waits for a ticket, Redis ignores the client's further requests for a
         # ticket.
@@ -148,10 +151,12 @@ class PhaseMachine:
             position=state.position,
             read_position=state.position,
             selected=frozenset(selected),
+            summoned=frozenset(summoned),
+            silent=frozenset() if self._buffered else state.unanswered,
             absences_read_at=now,
         )
         opening = commands.OpenRound(
-            number, now, deadline, selected, tickets, barrier=not self._buffered
+            number, now, deadline, selected, summoned, tickets, barrier=not self._buffered
         )
         prepare = commands.PrepareRound(selected)
         return PhaseStep(after, (opening, prepare), commands.ReadStanding())
@@ -195,7 +200,9 @@ class PhaseMachine:
             # grow by the size of the step.
             state = replace(state, opened_at=now)
         arrived, soonest = state.counted, state.opened_at + bounds.time.min
-        if arrived >= self._quota(expected) and now >= soonest:
+        # A round that waits for all its clients also waits for summoned clients.
+        awaits = bounds.count.max is None and state.outstanding > 0
+        if arrived >= self._quota(expected) and now >= soonest and not awaits:
             return self._close(state, answers)
         if state.deadline is not None and now >= state.deadline:
             least = 1 if self._buffered else max(1, bounds.count.least(expected))

@@ -202,7 +202,9 @@ async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_noth
 ) -> None:
     """A detector counts on it: clients cannot choose whether they are compared."""
     coordinator, state = await in_open_round(fresh_run)
-    _, receipts, *_, selected, _ = await arguments_of_close_round(coordinator, state, monkeypatch)
+    _, receipts, *_, selected, _, _ = await arguments_of_close_round(
+        coordinator, state, monkeypatch
+    )
     assert receipts == {} and selected == frozenset({"ada"})
 
 

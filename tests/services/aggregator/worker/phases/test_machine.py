@@ -74,6 +74,7 @@ def collecting(count: Mapping[str, float], **time: float) -> dict[str, Any]:
 SYNC, BUFFERED = machine(), machine("buffered")
 AT_MOST_TWO = machine(phases=collecting({"min": 0.6, "max": 2}, max=60))
 AT_LEAST_30_S = machine(phases=collecting({"min": 0.6}, min=30, max=60))
+ONE_OF_THREE = machine(fraction=0.3)
 UNLIMITED = machine(phases={"collecting": {"time": {"max": None}}})
 
 
@@ -263,16 +264,36 @@ SELECTED = [
         "the round opens for the clients drawn",
         SELECTING,
         CandidatesRead("running", NAMES),
-        OpenRound(1, NOW, NOW + 60, NAMES, NAMES, barrier=True),
+        OpenRound(1, NOW, NOW + 60, NAMES, (), NAMES, barrier=True),
         PrepareRound(NAMES),
         ReadStanding(),
         **opened(),
     ),
     case(
+        "a client is summoned that was not drawn",
+        SELECTING,
+        CandidatesRead("running", NAMES, awaited=frozenset(NAMES)),
+        OpenRound(1, NOW, NOW + 60, ("a", "b"), ("b",), ("a", "b"), barrier=True),
+        PrepareRound(("a", "b")),
+        ReadStanding(),
+        machine=ONE_OF_THREE,
+        **opened(selected=frozenset("ab"), summoned=frozenset("b")),
+    ),
+    case(
+        "nobody is summoned who sent nothing when selected last",
+        replace(SELECTING, selected=frozenset("abc"), arrived=frozenset("ab")),
+        CandidatesRead("running", NAMES, awaited=frozenset("c")),
+        OpenRound(1, NOW, NOW + 60, ("a",), (), ("a",), barrier=True),
+        PrepareRound(("a",)),
+        ReadStanding(),
+        machine=ONE_OF_THREE,
+        **opened(selected=frozenset("a"), arrived=frozenset(), silent=frozenset("c")),
+    ),
+    case(
         "a round without a deadline",
         SELECTING,
         CandidatesRead("running", NAMES),
-        OpenRound(1, NOW, None, NAMES, NAMES, barrier=True),
+        OpenRound(1, NOW, None, NAMES, (), NAMES, barrier=True),
         PrepareRound(NAMES),
         ReadStanding(),
         machine=UNLIMITED,
@@ -282,7 +303,7 @@ SELECTED = [
         "the round opens for nobody, so that quarantines end",
         SELECTING,
         CandidatesRead("running", (), all_quarantined=True),
-        OpenRound(1, NOW, NOW + 60, (), (), barrier=True),
+        OpenRound(1, NOW, NOW + 60, (), (), (), barrier=True),
         PrepareRound(()),
         ReadStanding(),
         **opened(selected=frozenset()),
@@ -291,7 +312,7 @@ SELECTED = [
         "without a barrier, the first round gives everyone a ticket",
         replace(SELECTING, round=0),
         CandidatesRead("running", NAMES),
-        OpenRound(0, NOW, NOW + 60, NAMES, NAMES, barrier=False),
+        OpenRound(0, NOW, NOW + 60, NAMES, (), NAMES, barrier=False),
         PrepareRound(NAMES),
         ReadStanding(),
         machine=BUFFERED,
@@ -301,7 +322,7 @@ SELECTED = [
         "without a barrier, a later round gives a ticket to those who asked",
         replace(SELECTING, pulls=("c", "z")),
         CandidatesRead("running", NAMES),
-        OpenRound(1, NOW, NOW + 60, NAMES, ("c", "z"), barrier=False),
+        OpenRound(1, NOW, NOW + 60, NAMES, (), ("c", "z"), barrier=False),
         PrepareRound(NAMES),
         ReadStanding(),
         machine=BUFFERED,
@@ -397,6 +418,28 @@ STANDINGS = [
         CatchUp("0-0"),
         phase="aggregating",
         barred=frozenset("c"),
+    ),
+    case(
+        "it waits for a summoned client",
+        replace(TWO_OF_THREE, summoned=frozenset("c")),
+        standing(),
+        ReadEvents("0-0", NOW + 1),
+    ),
+    case(
+        "it does not wait for a summoned client if it does not wait for all clients",
+        replace(TWO_OF_THREE, summoned=frozenset("c")),
+        standing(),
+        CloseRound(1, "0-0"),
+        CatchUp("0-0"),
+        phase="aggregating",
+        machine=AT_MOST_TWO,
+    ),
+    case(
+        "it does not count summoned clients",
+        replace(TWO_OF_THREE, summoned=frozenset("b")),
+        standing(),
+        ReadEvents("0-0", NOW + 1),
+        machine=AT_MOST_TWO,
     ),
     case(
         "it does not count barred clients",

@@ -41,6 +41,7 @@ class World:
     opened_at: float = 0.0
     deadline: float | None = None
     selected: tuple[str, ...] = ()
+    summoned: tuple[str, ...] = ()
     closing: str = "0-0"
     published: str = "0-0"
     pulls: tuple[str, ...] = ()
@@ -159,6 +160,7 @@ class World:
             read_position=self.published,
             closing=self.closing,
             selected=frozenset(self.selected),
+            summoned=frozenset(self.summoned),
             pulls=self.pulls,
         )
 
@@ -168,6 +170,7 @@ class World:
             case commands.OpenRound():
                 self.phase, self.round, self.opened_at = "collecting", command.number, self.now
                 self.deadline, self.selected = command.deadline, command.selected
+                self.summoned = command.summoned
                 self.tickets = self.tickets if self.buffered else set()
                 self.tickets |= set(command.tickets) - self.barred
                 self.received = set()
@@ -205,7 +208,8 @@ class World:
             case commands.ReadCandidates():
                 candidates = tuple(sorted(self.free))
                 full = self.draws.random() < 0.1
-                return events.CandidatesRead(self.status, candidates, not candidates, full)
+                awaited = frozenset(c for c in CLIENTS if self.draws.random() < 0.3)
+                return events.CandidatesRead(self.status, candidates, awaited, not candidates, full)
             case commands.ReadStanding():
                 return events.StandingRead(self.status, self.deadline, frozenset(self.barred))
             case commands.ReadAbsences():

@@ -42,7 +42,8 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
                          evictions, if an operator has set one), abstained (clients that the
                          previous round would have barred without the limit on barred clients),
                          server_seed (secret seed of the server's random draws), barring_conflict
-                         (why operators may not switch the run to a mode that bars clients; empty if they may)
+                         (why operators may not switch the run to a mode that bars clients; empty
+                         if they may)
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)

@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.customizers.global_model import GlobalModel
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
-from rampart_fl.shared.robust.evidence.challenges import Challenger, challenged
+from rampart_fl.shared.robust.evidence.challenges import Challenger, awaiting, challenged
 from rampart_fl.shared.robust.pipeline import substate
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.server_step import ServerStep
@@ -466,3 +466,57 @@ def test_detector_with_a_rule_still_judges_without_barred_clients(barred: str) -
     gone = replace(Standing(7, 7), **{barred: frozenset({"gone"})})
     outcome = run_round(plan, rows, plan.init(5), replace(context, standing=gone))
     assert {verdict.client for verdict in outcome.verdicts} == {*rows.ids}
+
+
+class Awaits(Objects, Challenger):
+    """Objects to one client, and awaits the next uploads of two clients."""
+
+    seen: ClassVar[list[tuple[str, ...]]] = []
+
+    def apply(
+        self, rows: Rows, state: State, context: Context
+    ) -> tuple[tuple[Verdict, ...], State]:
+        self.seen.append(rows.ids)
+        return super().apply(rows, state, context)
+
+    def challenge(
+        self,
+        rows: Rows,
+        customization: Customization,
+        global_D: Tensor,
+        state: State,
+        context: Context,
+    ) -> tuple[Customization, State]:
+        return awaiting(customization, {"c", "d"}), state
+
+
+def test_summoned_clients_are_judged_and_not_aggregated() -> None:
+    """The models are those of a round without the summoned clients."""
+    plan = Plan.of("weighted_mean", customizer="fedcap")
+    detectors = (Awaits(to="d", decision="evicted"), Objects(to="c"))
+    judging = replace(plan, detectors=detectors)
+    rows, context = Rows.of(BLOCK_ND, ids=IDS), Context(reference_D=torch.tensor([10.0, 20.0]))
+    summoned = replace(context, summoned=frozenset("cd"))
+    Awaits.seen.clear()
+    outcome = run_round(judging, rows, judging.init(2), summoned)
+    drawn = run_round(plan, rows.keep([0, 1]), plan.init(2), context)
+    assert torch.equal(outcome.global_D, drawn.global_D)
+    assert outcome.survivors.ids == ("a", "b")
+    assert outcome.customization.models is not None
+    assert outcome.customization.models.names == ("a", "b")
+    assert outcome.customization.awaited == {"c", "d"}
+    assert Awaits.seen == [tuple(IDS)]
+    decided = {verdict.client: (verdict.decision, verdict.detector) for verdict in outcome.verdicts}
+    assert decided["d"] == ("evicted", "screen-d")
+    assert decided["c"][0] == "accepted", "other detectors compare drawn clients only"
+
+
+def test_summoned_clients_without_a_finite_row_do_not_count_as_hostile_rows() -> None:
+    """The rule would otherwise tolerate fewer hostile rows among the drawn clients."""
+    block_ND = torch.cat([torch.randn(5, 3), torch.full((2, 3), torch.nan)])
+    rows = Rows.of(block_ND, ids=list("abcdefg"))
+    plan = replace(Plan.of("trimmed_mean", f=2), detectors=(Awaits(to=""),))
+    context = Context(reference_D=torch.zeros(3), summoned=frozenset("fg"))
+    outcome = run_round(plan, rows, plan.init(3), context)
+    assert outcome.reports[-1].values == {"b": 2}
+    assert {v.client for v in outcome.verdicts if v.decision != "accepted"} == {"f", "g"}

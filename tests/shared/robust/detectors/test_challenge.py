@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Eviction
+from rampart_fl.shared.experiment.selection import select, summon
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.base import Verdict
 from rampart_fl.shared.robust.customizers import Customization
@@ -75,13 +76,23 @@ class Federation:
             starts_ND[places] = self.custom.models.block(list(self.custom.challenged.values()))
         return starts_ND
 
-    def run(self, rounds: int, attack: Attack = lambda sent_ND: sent_ND) -> None:
-        """Averages over all clients that are not evicted; an attack crafts the uploads."""
+    def run(
+        self,
+        rounds: int,
+        attack: Attack = lambda sent_ND: sent_ND,
+        fraction: float = 1.0,
+        summons: float = 1.0,
+    ) -> None:
+        """Averages over drawn clients that are not evicted; an attack crafts the uploads."""
         for _ in range(rounds):
             starts_ND = self.starts()
             noise_ND = self.noise * torch.randn(len(self.names), D, generator=self.draws)
             sent_ND = attack(self.curves_ND * (self.optima_ND - starts_ND) + noise_ND)
-            there = [i for i, name in enumerate(self.names) if name not in self.evicted]
+            present = [name for name in self.names if name not in self.evicted]
+            drawn = select(SEED, self.round, present, fraction)
+            awaited = self.custom.awaited.intersection(present)
+            summoned = summon(SEED, self.round, drawn, awaited, summons)
+            there = [i for i, name in enumerate(self.names) if name in {*drawn, *summoned}]
             rows = Rows.of(
                 sent_ND[there],
                 ids=[self.names[i] for i in there],
@@ -92,6 +103,7 @@ class Federation:
                 seed=SEED,
                 reference_D=self.global_D,
                 selected=frozenset(self.names[i] for i in there),
+                summoned=frozenset(summoned),
             )
             outcome = run_round(self.plan, rows, self.state, context)
             self.state, self.global_D = outcome.state, outcome.global_D
@@ -432,3 +444,65 @@ def test_zero_uploads_are_not_treated_as_copies() -> None:
     block[0, 0] = block[1, 1] = block[2, 2] = 1.0
     _, state = ChallengeDetector().apply(Rows.of(block), State(), Context())
     assert not any(trial.item() for trial in state.by_id("trial").values())
+
+
+def judged(
+    uploads_ND: Tensor, summoned: str, rounds: int = 2
+) -> tuple[Customization, tuple[Verdict, ...]]:
+    """What the detector awaits and decides if clients send these uploads in two rounds."""
+    plan = Plan.of("weighted_mean", [{"name": "challenge", "sketch": SKETCH}])
+    state, ids = plan.init(D), [chr(ord("a") + i) for i in range(len(uploads_ND))]
+    traces = Traces(sketched(uploads_ND), torch.zeros(len(ids), SKETCH))
+    rows = Rows.of(uploads_ND, ids=ids, traces=traces)
+    for number in range(rounds):
+        context = Context(
+            round=number,
+            seed=SEED,
+            reference_D=torch.zeros(D),
+            selected=frozenset(ids),
+            summoned=frozenset(summoned),
+        )
+        outcome = run_round(plan, rows, state, context)
+        state = outcome.state
+    return outcome.customization, outcome.verdicts
+
+
+COPIES_ND = torch.randn(10, D, generator=torch.Generator().manual_seed(8))
+COPIES_ND[6:] = COPIES_ND[5]
+
+
+def test_a_client_is_awaited_from_its_first_copy_on() -> None:
+    assert judged(COPIES_ND, "", rounds=1)[0].awaited == set("fghij")
+    assert judged(COPIES_ND, "", rounds=1)[0].challenged == {}
+    once, _ = judged(COPIES_ND, "", rounds=2)
+    assert once.awaited == set("fghij") < set(once.challenged), "controls are not awaited"
+
+
+def test_summoned_copiers_do_not_count_towards_the_majority_that_sends_copies() -> None:
+    """If most drawn clients send copies, copies prove nothing. Summoned clients are suspicious."""
+    both_ND = COPIES_ND[2:]
+    assert judged(both_ND, "")[0].awaited == set(), "five of eight clients send copies"
+    assert judged(both_ND, "fgh")[0].awaited == set("defgh"), "two of the five drawn clients do"
+
+
+def test_summoned_copiers_do_not_change_what_counts_as_a_copy() -> None:
+    """The distance below which uploads are copies depends on the drawn clients' distances."""
+    near_ND = COPIES_ND[:6].clone()
+    near_ND[1] = near_ND[0] + 0.01 * COPIES_ND[1]
+    crowd_ND = torch.cat([near_ND, near_ND[5].expand(14, D)])
+    crowd = "".join(chr(ord("a") + i) for i in range(6, 20))
+    assert {"a", "b"} <= judged(crowd_ND, crowd)[0].awaited
+
+
+@pytest.mark.slow
+def test_summoned_colluders_are_evicted_in_half_of_the_rounds_and_honest_clients_are_not() -> None:
+    """A draw of half of the clients takes more rounds if nobody is summoned."""
+
+    def last_eviction(summons: float) -> int:
+        federation = Federation(14, seed=3)
+        while len(federation.evicted) < 4 and federation.round < 60:
+            federation.run(1, colluders(4, CRAFTED["ipm"]), fraction=0.5, summons=summons)
+        assert federation.evicted.keys() == names(range(10, 14))
+        return federation.round
+
+    assert last_eviction(1.0) < last_eviction(0.0)

@@ -315,8 +315,7 @@ def _judge(
     drawn = _drawn(rows, context)
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
-        # Only a detector that challenges clients knows why some of them were summoned. Comparisons
-        # with a round's clients must not depend on whom such a detector suspects.
+        # Detectors that challenge no clients must not compare clients with summoned clients.
         compared = rows if isinstance(stage, Challenger) else drawn
         # If no row is finite, a detector that compares rows has nothing to compare.
         judges = len(compared) or (compared.dropped and stage.alone)

@@ -132,7 +132,8 @@ def _show_verdicts(record: RoundRecord) -> None:
         if verdict.decision != "accepted" or verdict.asked is not None
     ]
     absent = [client for client in record.missing if client not in record.late]
-    for why, clients in {"late": record.late, "absent": absent}.items():
+    summoned = {"summoned (judged, but not aggregated)": record.summoned}
+    for why, clients in {"late": record.late, "absent": absent, **summoned}.items():
         if clients:
             notes.append(f"{why}: {', '.join(clients)}")
     print_table(

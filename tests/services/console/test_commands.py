@@ -209,7 +209,14 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
         for number in range(2)
     ]
     missing, late = ["client-02", "client-03"], ["client-03"]
-    record = RoundRecord(round=4, status="published", missing=missing, late=late, verdicts=verdicts)
+    record = RoundRecord(
+        round=4,
+        status="published",
+        missing=missing,
+        late=late,
+        summoned=["client-04"],
+        verdicts=verdicts,
+    )
     status = RunStatus(
         run="one-1",
         name="one",
@@ -233,9 +240,10 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
     lines = rampart("rounds", "4").out.splitlines()
     for verdict in verdicts:
         assert any(f"│ {verdict.client} │ {verdict.decision}" in line for line in lines)
-    assert lines[-3] == f"client-b9dd51e23ce1 evicted: {reason}"
-    assert lines[-2:] == ["late: client-03", "absent: client-02"]
-    assert len(lines) < 13
+    assert lines[-4] == f"client-b9dd51e23ce1 evicted: {reason}"
+    assert lines[-3:-1] == ["late: client-03", "absent: client-02"]
+    assert lines[-1] == "summoned (judged, but not aggregated): client-04"
+    assert len(lines) < 14
     listed = rampart("rounds").out
     assert all(word in listed for word in ("published", "received", "personal"))
     assert "backdoor" not in listed

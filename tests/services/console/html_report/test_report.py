@@ -258,6 +258,23 @@ def test_sweep_report_plots_points_in_order_of_the_swept_value(
     assert [a["aria-label"] for a in page.named("svg")] == ["accuracy over f"]
 
 
+def test_run_report_counts_summoned_clients(
+    rampart: Rampart, written: Callable[..., Page], tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "small.toml", tmp_path / "run"
+    text = SMALL.replace('"robust_distance"', '"challenge"').replace("clients = 6", "clients = 10")
+    text = text.replace("count = 1", "count = 4").replace('"model_replacement"', '"ipm"')
+    file.write_text(text.replace("rounds = 4", "rounds = 5\nfraction = 0.5"))
+    assert rampart("simulate", str(file), "--out", str(folder)).code == 0
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    page = written(folder)
+    assert "Updates Of summoned clients Not accepted" in page.text
+    assert any(record["summoned"] for record in records)
+    for record in records:
+        taken = f"{record['round']} published {len(record['participants'])}"
+        assert f"{taken} {len(record['summoned'])}" in page.text
+
+
 def test_missing_or_damaged_results_are_refused(rampart: Rampart, tmp_path: Path) -> None:
     said = rampart("report", str(tmp_path), "--out", str(tmp_path / "r.html"))
     assert said.code == 1 and "holds no run, matrix or sweep" in said.err

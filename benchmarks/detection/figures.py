@@ -26,19 +26,27 @@ def figures(
         evicted: clients that are evicted at the end.
 
     A client's own rounds are those in which it took part or got a verdict. `honest_asked` counts
-    the honest clients that a detector asked to evict in any round, evicted or not.
+    the honest clients that a detector asked to evict in any round, evicted or not. `silenced`
+    counts the honest clients' rejected updates, out of `client_rounds`; updates that a round only
+    examines are not among them, but in `examined`. `waiting` counts the attackers that are not
+    evicted, although the evidence in their latest verdict is above the limit.
     """
     honest, hostile = sides(experiment)
     final = final_figures(experiment, [record.metrics for record in records], evicted)
     own: Counter[str] = Counter()
     silenced: Counter[str] = Counter()
+    examined: Counter[str] = Counter()
+    latest: dict[str, bool] = {}
     asked: set[str] = set()
     evictions: list[dict[str, Any]] = []
     for record in records:
         judged = {verdict.client: verdict for verdict in record.verdicts}
         own.update({*record.participants, *judged})
+        examined.update(record.examined)
         for client, verdict in judged.items():
-            silenced[client] += verdict.decision in SILENCED
+            if client not in record.examined:
+                silenced[client] += verdict.decision in SILENCED
+            latest[client] = verdict.threshold is not None and verdict.evidence > verdict.threshold
             if "evicted" in (verdict.decision, verdict.asked):
                 asked.add(client)
             if verdict.decision == "evicted":
@@ -51,6 +59,7 @@ def figures(
                         "reason": verdict.reason,
                     }
                 )
+    counted = {client: own[client] - examined[client] for client in honest}
     return {
         "rounds": len(records),
         "failed_rounds": sum(record.status == "failed" for record in records),
@@ -60,10 +69,12 @@ def figures(
         "honest_asked": len(asked.intersection(honest)),
         "fnr": len(set(hostile) - set(evicted)) / len(hostile) if hostile else None,
         "evictions": evictions,
-        "client_rounds": sum(own[client] for client in honest),
+        "waiting": sum(latest.get(client, False) for client in set(hostile) - set(evicted)),
+        "client_rounds": sum(counted.values()),
+        "examined": sum(examined[client] for client in honest),
         "silenced": sum(silenced[client] for client in honest),
         "worst_silenced": max(
-            (silenced[client] / own[client] for client in honest if own[client]), default=0.0
+            (silenced[client] / n for client, n in counted.items() if n), default=0.0
         ),
         **{name: final[f"accuracy_{kind}"] for name, kind in ACCURACIES.items()},
     }

@@ -35,7 +35,6 @@ SAME_VERDICTS = {
     "b63e946098de514f": "546047d882b76888",
     "fe951c6e43666428": "546047d882b76888",
     "57ff3b2f9c703c63": "546047d882b76888",
-    "1f2846ae8087b600": "8961b57e60118dc2",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -46,12 +45,11 @@ challenge stays in a row. 05c69bcd: the engine checks that detectors judge every
 few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts.
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
-and rounds without a finite update, which no recorded run has. 1f2846ae: gives the largest number of
-summoned clients a name of its own."""
-SAME_IF_ALL_TAKE_PART = {"8961b57e60118dc2": "546047d882b76888"}
+and rounds without a finite update, which no recorded run has."""
+SAME_IF_ALL_TAKE_PART = {"c4b60afeafb3de11": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 
-8961b57e: the server summons clients that were not drawn. If all clients are drawn, it summons
+c4b60afe: the server summons clients that were not drawn. If all clients are drawn, it summons
 nobody."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""

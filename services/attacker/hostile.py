@@ -120,9 +120,13 @@ class HostileClient(LearningClient):
             attackers = len(shared) if wait else max(len(shared), self.members - len(gone))
             met = frozenset(shared)
         # Attackers know which attackers have left the run, and which of them take part without
-        # being drawn. They do not learn this about honest clients.
-        drawn = experiment.draw(ticket.round, [c for c in everyone if c not in gone])
-        participants = len(met.union(drawn)) if wait else len(drawn)
+        # being drawn. They do not learn this about honest clients. A member with an id of its own,
+        # which is no slot's name, counts as the client of a slot.
+        unnamed = len(gone.difference(everyone))
+        present = [client for client in everyone if client not in gone][unnamed:]
+        drawn = experiment.draw(ticket.round, present)
+        summoned = met.intersection(present).difference(drawn)
+        participants = len(drawn) + (len(summoned) if wait else 0)
         known = Knowledge(
             participants=participants,
             attackers=min(participants, attackers),

@@ -20,7 +20,13 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.membership import Clients
 from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
-from rampart_fl.shared.experiment.selection import drawn_count, most_summoned, select, summon
+from rampart_fl.shared.experiment.selection import (
+    Selection,
+    drawn_count,
+    most_summoned,
+    select,
+    summon,
+)
 from rampart_fl.shared.experiment.server import Server
 from rampart_fl.shared.experiment.shipped import find, text_of
 from rampart_fl.shared.experiment.slots import client_names
@@ -113,7 +119,8 @@ class Experiment(Table):
     rounds: int = Field(default=30, ge=1, le=1_000_000)
     policy: RoundPolicy = "sync"
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Fraction of the clients that is selected for each round (sync policy)."""
+    """Fraction of the clients that is drawn for each round (sync policy). The server may summon
+    further clients (`server.summons`)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
     """The number that `fraction` is multiplied by. `candidates`: the number of clients that may be
     drawn for the round. `founders`: `data.clients`. With `founders`, rounds keep their size after
@@ -279,15 +286,21 @@ class Experiment(Table):
         founders = self.data.clients if self.fraction_of == "founders" else None
         return select(self.seed, round_, candidates, self.fraction, founders)
 
-    def summon(
-        self, round_: int, drawn: Collection[str], candidates: Iterable[str], awaited: Iterable[str]
-    ) -> tuple[str, ...]:
-        """The clients that take part in a round although they were not drawn (`summon`).
+    def select(
+        self, round_: int, candidates: Collection[str], awaited: Iterable[str], secret: int
+    ) -> Selection:
+        """The clients of a round: the drawn clients, and awaited clients (`summon`).
 
         Under the buffered policy, nobody is summoned, because all candidates take part.
+
+        Args:
+            round_: number of the round.
+            candidates: the clients that can be selected.
+            awaited: the clients whose next uploads a detector awaits.
+            secret: seed of the draw that decides whose uploads count.
         """
-        present = set(awaited).intersection(candidates)
-        return summon(self.seed, round_, drawn, present, self.server.summons)
+        drawn, present = self.draw(round_, candidates), set(awaited).intersection(candidates)
+        return summon(self.seed, secret, round_, drawn, present, self.server.summons)
 
     def clients_to_start(self, late: bool) -> int:
         """The number of clients that have to accept the run before it starts.
@@ -308,7 +321,7 @@ class Experiment(Table):
 
     @property
     def most_summoned(self) -> int:
-        """The largest number of summoned clients in a round, if detectors challenge clients."""
+        """The largest number of clients that a round summons, if detectors challenge clients."""
         drawn = self.most_rows
         return min(self.most_clients - drawn, most_summoned(drawn, self.server.summons))
 

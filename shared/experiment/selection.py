@@ -1,6 +1,7 @@
 """Determines which clients take part in a round, and how many uploads close the round."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from rampart_fl.shared.rounding import share
 from rampart_fl.shared.seeding import derive
@@ -29,24 +30,56 @@ def select(
     return _draw(seed, round_, known, drawn_count(founders or len(known), fraction))
 
 
-def summon(
-    seed: int, round_: int, drawn: Collection[str], awaited: Iterable[str], most: float
-) -> tuple[str, ...]:
-    """The clients summoned for a round: awaited clients that were not drawn, sorted by id.
-
-    At most ceil(most · m) clients are summoned, where m is the number of drawn clients. If more
-    clients are awaited, a seeded draw decides which of them are summoned.
+@dataclass(frozen=True)
+class Selection:
+    """The clients that take part in a round.
 
     Args:
-        seed, round_: the experiment's seed and the number of the round; they seed the draw.
-        drawn: the clients that were drawn for the round.
-        awaited: the clients whose answers a detector awaits.
-        most: limit on the number of summoned clients, as a multiple of the number of drawn clients.
-
-    >>> summon(1, 0, ["a", "b"], ["b", "c"], 1.0), len(summon(1, 0, ["a"], ["b", "c", "d"], 2.0))
-    (('c',), 2)
+        clients: all clients that take part, sorted by id.
+        examined: those of them whose uploads the round judges, but does not aggregate; sorted by
+            id.
     """
-    return _draw(seed, round_, set(awaited).difference(drawn), most_summoned(len(drawn), most))
+
+    clients: tuple[str, ...]
+    examined: tuple[str, ...] = ()
+
+
+def summon(
+    seed: int,
+    secret: int,
+    round_: int,
+    drawn: Collection[str],
+    awaited: Iterable[str],
+    most: float,
+) -> Selection:
+    """Adds awaited clients to the clients drawn for a round, and draws whose uploads count.
+
+    At most ceil(most · m) awaited clients are added, where m is the number of drawn clients. If k
+    clients are added, the round only examines the uploads of k of the awaited clients that take
+    part. A secret draw decides which ones, so an awaited client cannot know whether its upload
+    counts. The uploads of m clients count, as without summons.
+
+    Args:
+        seed: the experiment's seed, which decides which clients are added.
+        secret: the seed that decides whose uploads count; clients do not know this seed.
+        round_: number of the round.
+        drawn: the clients that were drawn for the round.
+        awaited: the clients whose next uploads a detector awaits.
+        most: limit on the number of added clients, as a multiple of the number of drawn clients.
+
+    >>> summon(1, 2, 0, ["a", "b"], [], 1.0)
+    Selection(clients=('a', 'b'), examined=())
+    >>> summon(1, 2, 0, ["a", "b"], ["c"], 1.0)
+    Selection(clients=('a', 'b', 'c'), examined=('c',))
+    >>> len(summon(1, 2, 0, ["a"], ["a", "b", "c", "d"], 2.0).examined)
+    2
+    """
+    awaited = set(awaited)
+    added = _draw(seed, round_, awaited.difference(drawn), most_summoned(len(drawn), most))
+    clients = tuple(sorted((*drawn, *added)))
+    present = awaited.intersection(clients)
+    hashed = sorted(present, key=lambda client: derive(secret, "examined", round_, client))
+    return Selection(clients, tuple(sorted(hashed[: len(added)])))
 
 
 def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[str, ...]:
@@ -55,7 +88,7 @@ def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[s
 
 
 def most_summoned(drawn: int, most: float) -> int:
-    """The largest number of clients that may be summoned for a round, see `summon`.
+    """The largest number of clients that may be examined for a round, see `summon`.
 
     >>> most_summoned(5, 0.5)
     3

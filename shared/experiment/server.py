@@ -42,9 +42,8 @@ class Server(Table):
     eviction: Eviction = Eviction()
     summons: float = Field(default=1.0, ge=0, le=100)
     """Limit on the number of summoned clients per round, as a multiple of the number of drawn
-    clients. The server *summons* a client if a detector awaits the client's answer to a challenge,
-    but the client was not drawn. A round judges the uploads of summoned clients, but does not
-    aggregate them. With 0, the server summons no client."""
+    clients. The server *summons* a client if a detector awaits the client's next upload, but the
+    client was not drawn. With 0, the server summons no client."""
     customizer: MemberSpec = {"name": "global_model"}
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)

@@ -147,7 +147,8 @@ def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> Decisio
     A client-round is a pair of a client and a round. If a client was already in quarantine before
     the round's result was computed, the client-round counts as "away". `silenced` is the fraction
     of client-rounds in which the client's row was not accepted, separately for honest and hostile
-    clients. The client-rounds that count as "away" are included in `silenced`.
+    clients. The client-rounds that count as "away" are included in `silenced`. Rows that a round
+    only examines do not count.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
@@ -157,7 +158,12 @@ def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> Decisio
     silenced: dict[str, float | None] = {}
     for side, names in zip(("honest", "hostile"), sides(experiment), strict=True):
         clients = set(names)
-        verdicts = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
+        verdicts = Counter(
+            verdict.decision
+            for record in records
+            for verdict in record.verdicts
+            if verdict.client in clients.difference(record.examined)
+        )
         away = sum(client in clients for record in records for client in record.quarantined)
         counts[side] = {**dict(sorted(verdicts.items())), "away": away}
         total = sum(counts[side].values())

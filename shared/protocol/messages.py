@@ -280,10 +280,10 @@ class RoundFacts(Message):
     participants: list[str] = []
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
-    summoned: list[str] = Field(
+    examined: list[str] = Field(
         default=[],
-        description="clients that were not drawn, but whose uploads a detector awaited; the round "
-        "judged these uploads, and did not aggregate them",
+        description="participants whose uploads the round judged, but did not aggregate, because "
+        "it summoned clients",
     )
     quarantined: list[str] = Field(
         default=[], description="clients in quarantine before the decision"

@@ -78,8 +78,8 @@ class RunStatus(Message):
         "clients was reached",
     )
     selected: list[str] = Field(default=[])
-    summoned: list[str] = Field(
-        default=[], description="selected clients that were not drawn, see `summons`"
+    examined: list[str] = Field(
+        default=[], description="selected clients whose uploads will not be aggregated"
     )
     received: list[str] = Field(default=[])
     models: dict[str, str] = Field(default={})

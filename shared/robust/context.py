@@ -66,8 +66,7 @@ class Context:
             rounds.
         selected: the clients that the server selected for this round. Under the buffered policy,
             this set is empty, because clients may then upload without being selected.
-        summoned: the selected clients that were not drawn, but whose answers a detector awaits. The
-            round judges the rows of these clients, but does not aggregate them.
+        examined: the selected clients whose rows the round judges, but does not aggregate.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and no client is barred.
     """
@@ -85,7 +84,7 @@ class Context:
     statistics: Layout = ()
     buffered: bool = False
     selected: frozenset[str] = frozenset()
-    summoned: frozenset[str] = frozenset()
+    examined: frozenset[str] = frozenset()
     standing: Standing | None = None
 
     @property

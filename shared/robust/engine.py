@@ -239,13 +239,13 @@ def _decide(
     standing = replace(standing, mode=standing.mode or plan.eviction.mode)
     context = replace(context, standing=standing)
 
-    drawn = _drawn(rows, context)
+    counted = _aggregated(rows, context)
     screened = _judge(plan, "screen", judged, states, context)
-    accepted = drawn if context.observes else _accepted(drawn, screened)
+    accepted = counted if context.observes else _accepted(counted, screened)
     ended("screen")
     global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
-    left_out = sorted({*drawn.ids, *standing.barred} - {*accepted.ids})
+    left_out = sorted({*counted.ids, *standing.barred} - {*accepted.ids})
     try:
         if len(accepted):
             global_D, context, reports = with_tolerable_f(
@@ -256,7 +256,7 @@ def _decide(
         # left out clients. If groups are isolated, an error would let a client of one group stop
         # the round for all groups. If detectors left out clients, an error would lose the
         # detectors' verdicts, and nobody would ever be evicted.
-        if not plan.customizer.isolates and len(accepted) == len(drawn):
+        if not plan.customizer.isolates and len(accepted) == len(counted):
             raise
     if global_D is None:
         assert context.reference_D is not None
@@ -266,12 +266,12 @@ def _decide(
     asked = worst(rows, screened + _judge(plan, "audit", judged, states, context))
     verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
     _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
-    survivors = _accepted(drawn, verdicts)
+    survivors = _accepted(counted, verdicts)
     ended("audit")
     context = replace(context, aggregate_D=None)  # Frees the memory of the aggregate.
     customization, states["customizer"] = plan.customizer.apply(
         survivors,
-        _accepted(_drawn(judged, context), verdicts),
+        _accepted(_aggregated(judged, context), verdicts),
         states.get("customizer", State()),
         context,
     )
@@ -312,11 +312,11 @@ def _judge(
     plan: Plan, when: str, rows: Rows, states: dict[str, State], context: Context
 ) -> tuple[Verdict, ...]:
     verdicts: tuple[Verdict, ...] = ()
-    drawn = _drawn(rows, context)
+    counted = _aggregated(rows, context)
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
-        # Detectors that challenge no clients must not compare clients with summoned clients.
-        compared = rows if isinstance(stage, Challenger) else drawn
+        # Detectors that challenge no clients must not compare rows with examined rows.
+        compared = rows if isinstance(stage, Challenger) else counted
         # If no row is finite, a detector that compares rows has nothing to compare.
         judges = len(compared) or (compared.dropped and stage.alone)
         if stage.when == when and judges:
@@ -334,12 +334,12 @@ def _forget(plan: Plan, barred: Collection[str], states: dict[str, State]) -> No
             states[key] = stage.forget(states[key], barred)
 
 
-def _drawn(rows: Rows, context: Context) -> Rows:
-    """The rows without those of summoned clients."""
-    if not context.summoned:
+def _aggregated(rows: Rows, context: Context) -> Rows:
+    """The rows without those that are only examined."""
+    if not context.examined:
         return rows
-    kept = [i for i, client in enumerate(rows.ids) if client not in context.summoned]
-    dropped = tuple(client for client in rows.dropped if client not in context.summoned)
+    kept = [i for i, client in enumerate(rows.ids) if client not in context.examined]
+    dropped = tuple(client for client in rows.dropped if client not in context.examined)
     return replace(rows.keep(kept), dropped=dropped)
 
 

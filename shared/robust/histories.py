@@ -16,6 +16,19 @@ def blocks_held(plan: Plan) -> int:
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
 
 
+def challenges_clients(plan: Plan) -> bool:
+    """Whether a detector challenges clients.
+
+    >>> without = {"name": "response", "challenges": False}
+    >>> challenges_clients(Plan.of("median", ["response"]))
+    True
+    >>> challenges_clients(Plan.of("median", [without]))
+    False
+    """
+    stages = (stage for stage in plan.detectors if isinstance(stage, Challenger))
+    return any(getattr(stage, "challenges", True) for stage in stages)
+
+
 def most_rows(plan: Plan, experiment: Experiment) -> int:
     """The largest number of rows in a round, if at most `most_clients` clients join.
 
@@ -25,8 +38,7 @@ def most_rows(plan: Plan, experiment: Experiment) -> int:
     >>> most_rows(Plan.of("median", ["challenge"]), small), most_rows(Plan.of("median"), small)
     (20, 10)
     """
-    challenges = any(isinstance(stage, Challenger) for stage in plan.detectors)
-    return experiment.most_rows + (experiment.most_summoned if challenges else 0)
+    return experiment.most_rows + (experiment.most_summoned if challenges_clients(plan) else 0)
 
 
 def challenged_controls(plan: Plan, clients: int, known: int) -> int:

@@ -133,7 +133,7 @@ class Rounds:
         reference_A: Tensor,
         standing: Standing | None = None,
         selected: Iterable[str] = (),
-        summoned: Iterable[str] = (),
+        examined: Iterable[str] = (),
     ) -> Context:
         """The context of a round's stages, without the server's resources."""
         buffered = self.experiment.policy == "buffered"
@@ -145,7 +145,7 @@ class Rounds:
             statistics=self.spec.statistics,
             buffered=buffered,
             selected=frozenset(() if buffered else selected),
-            summoned=frozenset(summoned),
+            examined=frozenset(examined),
             standing=standing,
         )
 
@@ -163,7 +163,7 @@ class Rounds:
         models: Callable[[], Mapping[str, Tensor]],
         ended: Callable[[str], None] = lambda step: None,
         selected: Iterable[str] = (),
-        summoned: Iterable[str] = (),
+        examined: Iterable[str] = (),
     ) -> RoundDecision:
         """Computes the result of a round; the rows of `pool` are relative to `pool.reference_D`.
 
@@ -180,15 +180,14 @@ class Rounds:
             ended: callback that gets the name of each step when the step ends.
             selected: the clients that the server selected for the round. Under the buffered policy,
                 clients may upload without being selected, so `selected` is ignored.
-            summoned: the selected clients that were not drawn. The round judges their uploads, but
-                does not aggregate them.
+            examined: the selected clients whose uploads the round judges, but does not aggregate.
         Raises:
             PreconditionError: there are too few rows for a stage.
         """
         rows = self.rows(pool, claims)
         if not state.tensors and not state.ids:
             state = self.plan.init(self.spec.trainable)
-        context = self.context(round_, pool.reference_D, standing, selected, summoned)
+        context = self.context(round_, pool.reference_D, standing, selected, examined)
         context = self._with_resources(context)
         if self.plan.customizer.continues:
             context = replace(context, models=models())

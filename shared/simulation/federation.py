@@ -172,9 +172,9 @@ class Simulation:
     def _round(self, round_: int, lap: Callable[[str], None]) -> RoundRecord:
         """Runs a round under the sync policy, in which all selected clients take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
-        drawn, awaited = experiment.draw(round_, self.candidates), server.customization.awaited
-        summoned = experiment.summon(round_, drawn, self.candidates, awaited)
-        names = sorted((*drawn, *summoned))
+        awaited, secret = server.customization.awaited, server.rounds.seed
+        selection = experiment.select(round_, self.candidates, awaited, secret)
+        names, examined = selection.clients, selection.examined
         probed = server.clients_to_probe(names)
         probes = clients.probe(probed, server.probed_from, round_)
         lap("probe")
@@ -184,8 +184,8 @@ class Simulation:
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
         lap("train")
         down, up = server.traffic(uploads, probed)
-        record = server.close(round_, sent_KD, uploads, origins, lap, None, (), names, summoned)
-        facts = {"summoned": list(summoned), "probed": list(probed)}
+        record = server.close(round_, sent_KD, uploads, origins, lap, None, (), names, examined)
+        facts = {"examined": list(examined), "probed": list(probed)}
         return record.model_copy(update={**facts, "bytes_down": down, "bytes_up": up})
 
     def evaluate(self) -> dict[str, dict[str, float]]:

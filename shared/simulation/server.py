@@ -203,7 +203,7 @@ class SimulatedServer:
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
         selected: Collection[str] = (),
-        summoned: Collection[str] = (),
+        examined: Collection[str] = (),
     ) -> RoundRecord:
         """Computes a round's result from the clients' uploads, and updates the server's state.
 
@@ -217,7 +217,7 @@ class SimulatedServer:
             staleness: the age of each upload in rounds, keyed by client.
             seen: the clients whose rows an earlier round has already judged.
             selected: the clients that the server selected for the round.
-            summoned: those of them that were not drawn.
+            examined: those of them whose uploads the round judges, but does not aggregate.
         """
         names, ages = uploads.names, staleness or {}
         metrics = {name: uploads.metrics.get(name, {}) for name in names}
@@ -235,7 +235,7 @@ class SimulatedServer:
                 self._customized_models,
                 lap,
                 selected,
-                summoned,
+                examined,
             )
         except PreconditionError as error:
             arrived = [name for name in names if name not in seen]

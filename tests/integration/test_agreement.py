@@ -132,10 +132,10 @@ def test_challenges_over_http_match_the_simulator(host: Host, tmp_path: Path) ->
         status = hosted.wait(patience=120)
     records = hosted.run.rounds()
     assert any(name.startswith("challenge:") for record in records for name in record.customized)
-    assert any(record.summoned for record in records)
+    assert any(record.examined for record in records)
     for record, simulated in zip(records, expected.records, strict=True):
-        assert record.summoned == simulated.summoned
-        assert set(record.weights) <= set(record.participants) - set(record.summoned)
+        assert record.examined == simulated.examined
+        assert set(record.weights) <= set(record.participants) - set(record.examined)
         assert record.probed == simulated.probed
         decided = [(v.client, v.decision, v.detector) for v in record.verdicts]
         assert decided == [(v.client, v.decision, v.detector) for v in simulated.verdicts]

@@ -36,7 +36,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 
     state        hash    experiment, digest and, once a worker has started the run, spec, policy,
                          status, phase, round, opened_at, deadline, alive_at, selected,
-                         summoned, closing (position of the last event of a closed round),
+                         examined, closing (position of the last event of a closed round),
                          snapshot (pointers to blobs, see snapshot.py), seated (once slots are
                          assigned), founders (number of members when round 0 opened), mode (mode of
                          evictions, if an operator has set one), abstained (clients that the

@@ -140,8 +140,8 @@ class RunDetails(RunSummary):
     experiment: Experiment
     spec: ModelSpec
     selected: tuple[str, ...]
-    summoned: tuple[str, ...]
-    """The selected clients that were not drawn."""
+    examined: tuple[str, ...]
+    """The selected clients whose updates the open round judges, but does not aggregate."""
     closing: str
     snapshot: Snapshot
     mode: Mode | None
@@ -239,7 +239,8 @@ def parse_run(raw: Mapping[str, str]) -> RunDetails | None:
         experiment=experiment,
         spec=read_model(ModelSpec, raw["spec"]),
         selected=tuple(json.loads(raw.get("selected", "[]"))),
-        summoned=tuple(json.loads(raw.get("summoned", "[]"))),
+        # A worker of an earlier version leaves the field of an earlier round unchanged.
+        examined=tuple(json.loads(raw.get("examined", "{}")).get(str(summary.round), ())),
         closing=raw.get("closing", "0-0"),
         snapshot=Snapshot.parse(raw["snapshot"]),
         mode=cast(Mode | None, raw.get("mode")),

@@ -21,7 +21,7 @@ OPEN = (
     FENCED
     + """
 -- KEYS state tickets fence events evicted pulls quarantined members receipts
--- ARGV fence round phase now deadline clear tickets selected summoned
+-- ARGV fence round phase now deadline clear tickets selected examined
 if fenced(KEYS[3], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'opened'} end
@@ -53,7 +53,7 @@ for id, ticket in pairs(cjson.decode(ARGV[7])) do
   end
 end
 redis.call('HSET', KEYS[1], 'round', ARGV[2], 'phase', ARGV[3], 'opened_at', ARGV[4],
-  'deadline', ARGV[5], 'alive_at', ARGV[4], 'selected', ARGV[8], 'summoned', ARGV[9])
+  'deadline', ARGV[5], 'alive_at', ARGV[4], 'selected', ARGV[8], 'examined', ARGV[9])
 redis.call('XADD', KEYS[4], '*', 'type', 'opened', 'round', ARGV[2], 'phase', ARGV[3])
 return {'opened'}
 """
@@ -162,7 +162,7 @@ class RoundStore:
         deadline: float | None,
         tickets: Mapping[str, Ticket],
         selected: Sequence[str],
-        summoned: Sequence[str] = (),
+        examined: Sequence[str] = (),
         clear: bool = True,
     ) -> None:
         """Opens a round or the evaluation, and stores the clients' tickets.
@@ -186,7 +186,7 @@ class RoundStore:
             int(clear),
             json.dumps({client: t.model_dump_json() for client, t in tickets.items()}),
             json.dumps(list(selected)),
-            json.dumps(list(summoned)),
+            json.dumps({str(round_): list(examined)}),
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:

@@ -36,6 +36,9 @@ class Snapshot(BaseModel):
     - `challenged` maps each challenged client to the name of a model. The client trains from this
       model, and not from its own model.
     - `awaited` has the clients whose next uploads a detector awaits.
+    - `silent` has the awaited clients that sent no update for the latest round for which they were
+      selected. The worker summons none of these clients, because each of them could delay every
+      round.
     - `position` is the position of the last event that was handled for the round.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model; None if the first model is initialized from
@@ -55,6 +58,7 @@ class Snapshot(BaseModel):
     voters: tuple[str, ...] = ()
     challenged: dict[str, str] = {}
     awaited: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
     position: str = "0-0"
     pulls: tuple[str, ...] = ()
     initial: str | None = None
@@ -172,6 +176,20 @@ class Snapshot(BaseModel):
             for client in sorted(self.origins.keys() | self.challenged.keys())
         }
         return {client: known for client, known in kept.items() if known}
+
+    def silent_after(self, selected: Collection[str], answered: Collection[str]) -> tuple[str, ...]:
+        """The entry `silent` of the next snapshot.
+
+        Args:
+            selected: the clients that were selected for the round.
+            answered: the clients that sent an update for the round.
+
+        >>> snapshot = Snapshot(global_model="0", reference="0", awaited="abc", silent="bd")
+        >>> snapshot.silent_after(["a", "b", "x"], ["b"])
+        ('a', 'd')
+        """
+        silent = {*self.silent, *set(self.awaited).intersection(selected)}
+        return tuple(sorted(silent.difference(answered)))
 
     def has_own_model(self, client: str) -> bool:
         """Whether a client has its own model, the model of a group, or a challenge."""

@@ -50,7 +50,7 @@ class Coordinator:
         self.liveness = Liveness(resources.clients, stores.members, stores.evictions, offline_after)
         self.ticket_issuer = TicketIssuer(resources)
         self.disk_space = DiskSpace(resources)
-        self.machine = PhaseMachine(resources.experiment)
+        self.machine = PhaseMachine(resources.experiment, self.round_engine.rounds.seed)
         self.opened = OpenRoundData()
         self.clock = RunClock(resources.clients.redis)
         self.publisher = RoundPublisher(resources, models_kept, self.clock)
@@ -81,7 +81,7 @@ class Coordinator:
             read_position=snapshot.position,
             closing=run.closing,
             selected=frozenset(run.selected),
-            summoned=frozenset(run.summoned),
+            examined=frozenset(run.examined).intersection(run.selected),
             pulls=snapshot.pulls,
             slots_assigned=run.slots_assigned,
         )
@@ -174,7 +174,11 @@ class Coordinator:
         summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
         opening = summary.status == "running" and (candidates or blocked)
-        awaited = frozenset(self.publisher.snapshot.awaited)
+        snapshot, awaited = self.publisher.snapshot, frozenset[str]()
+        if snapshot.awaited:
+            mode = (await self.stores.evictions.barred()).standing.mode
+            if (mode or self.experiment.server.eviction.mode) != "observe":
+                awaited = frozenset(snapshot.awaited).difference(snapshot.silent)
         disk_full = await self.disk_space.lacking(number, candidates if opening else None, awaited)
         return events.CandidatesRead(summary.status, tuple(candidates), awaited, blocked, disk_full)
 
@@ -190,7 +194,7 @@ class Coordinator:
             command.deadline,
             {client: ticket(client, number, deadline) for client in command.tickets},
             command.selected,
-            command.summoned,
+            command.examined,
             clear=command.barrier,
         )
         log.info("round opened", extra={"round": number, "clients": len(command.selected)})
@@ -232,7 +236,7 @@ class Coordinator:
                 state.pulls,
                 standing,
                 state.selected,
-                state.summoned,
+                state.examined,
                 await blobs_in_use(self.stores, state.position) if buffered else (),
             )
         except PreconditionError as error:

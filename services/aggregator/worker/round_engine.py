@@ -3,7 +3,7 @@
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -115,11 +115,12 @@ class RoundEngine:
         # files.
         return memory * self._row_bytes // most
 
-    def disk_shortage(self, clients: int) -> str:
+    def disk_shortage(self, clients: int, counted: int | None = None) -> str:
         """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
 
         Args:
             clients: number of clients that get a row (see `clients_with_rows`).
+            counted: number of these clients whose rows are aggregated; all by default.
         Raises:
             Unavailable: the disk does not answer.
         """
@@ -137,7 +138,12 @@ class RoundEngine:
         needs = DiskNeeds(
             vector_bytes=4 * self.spec.dim,
             clients=clients,
-            models=models_of(plan, clients, self.experiment.most_clients),
+            models=models_of(
+                plan,
+                clients,
+                clients if counted is None else counted,
+                self.experiment.most_clients,
+            ),
             kept=kept,
             filed=filed,
         )
@@ -232,7 +238,7 @@ class RoundEngine:
         pulls: tuple[str, ...],
         standing: Standing,
         selected: frozenset[str] = frozenset(),
-        summoned: frozenset[str] = frozenset(),
+        examined: frozenset[str] = frozenset(),
         in_use: Collection[str] = (),
     ) -> RoundResult:
         """Computes the outcome of a round, and stores every resulting model.
@@ -244,7 +250,7 @@ class RoundEngine:
             pulls: clients that wait for a ticket (buffered policy).
             standing: the barred clients, the number of clients, and the operator's eviction mode.
             selected: the clients that the server selected for the round.
-            summoned: the selected clients that were not drawn.
+            examined: the selected clients whose uploads the round does not aggregate.
             in_use: digests of models from which clients may still train (buffered policy).
         """
         assert self.snapshot is not None
@@ -266,11 +272,19 @@ class RoundEngine:
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             lap,
             selected,
-            summoned,
+            examined,
         )
         kept = [receipts[c] for c in decision.outcome.survivors.ids] if self.keeps_pool else []
-        origins = before.origins_in_use(kept, in_use)
-        self.snapshot = self._store(decision, before, kept, origins, position, pulls)
+        waits = self.experiment.phases.collecting.count.max is None
+        moved = {
+            "pool": tuple(kept),
+            "origins": before.origins_in_use(kept, in_use),
+            "position": position,
+            "pulls": pulls,
+            # A round that does not wait for all its clients is not delayed by silent clients.
+            "silent": before.silent_after(selected, receipts) if waits else (),
+        }
+        self.snapshot = self._store(decision, before).model_copy(update=moved)
         lap("store")
 
         if self.probes:
@@ -282,21 +296,12 @@ class RoundEngine:
         lap("record")
         return RoundResult(self.snapshot, record, lap.seconds, size, pool.bytes)
 
-    def _store(
-        self,
-        decision: RoundDecision,
-        before: Snapshot,
-        kept: Sequence[Receipt],
-        origins: dict[str, dict[str, str]],
-        position: str,
-        pulls: tuple[str, ...],
-    ) -> Snapshot:
-        """Stores the models and the stages' state after a round; returns the next snapshot.
+    def _store(self, decision: RoundDecision, before: Snapshot) -> Snapshot:
+        """Stores the models and the stages' state after a round; returns a snapshot of them.
 
         Args:
             decision: the result of the round.
             before: the snapshot before the round.
-            kept, origins, position, pulls: entries of the next snapshot.
         """
         outcome, customization = decision.outcome, decision.outcome.customization
         global_model = self._models.put(outcome.global_D)
@@ -307,16 +312,12 @@ class RoundEngine:
             global_model=global_model,
             reference=before.global_model,
             state=state_digest,
-            pool=tuple(kept),
-            origins=origins,
             customized=customized,
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,
             voters=customization.voters,
             challenged=dict(customization.challenged),
             awaited=tuple(sorted(customization.awaited)),
-            position=position,
-            pulls=pulls,
             initial=before.initial,
         )
 

@@ -132,8 +132,8 @@ def _show_verdicts(record: RoundRecord) -> None:
         if verdict.decision != "accepted" or verdict.asked is not None
     ]
     absent = [client for client in record.missing if client not in record.late]
-    summoned = {"summoned (judged, but not aggregated)": record.summoned}
-    for why, clients in {"late": record.late, "absent": absent, **summoned}.items():
+    examined = {"judged, but not aggregated": record.examined}
+    for why, clients in {"late": record.late, "absent": absent, **examined}.items():
         if clients:
             notes.append(f"{why}: {', '.join(clients)}")
     print_table(

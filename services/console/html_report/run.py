@@ -184,7 +184,7 @@ def _clients(run: FinishedRun) -> Html:
 
 def _rounds(run: FinishedRun) -> Html:
     curves = {kind: name for kind, (name, _) in MODELS.items() if f"accuracy_{kind}" in run.curves}
-    rows, summons = [], any(record.summoned for record in run.records)
+    rows, summons = [], any(record.examined for record in run.records)
     for number, record in enumerate(run.records):
         left_out = sum(v.decision != "accepted" for v in record.verdicts)
         seconds = sum(record.timings.values())
@@ -193,7 +193,7 @@ def _rounds(run: FinishedRun) -> Html:
                 record.round,
                 record.status if record.status == "published" else f"failed: {record.reason}",
                 len(record.participants),
-                *([len(record.summoned)] if summons else []),
+                *([len(record.examined)] if summons else []),
                 left_out,
                 len(record.late),
                 len(record.missing) - len(record.late),
@@ -201,7 +201,7 @@ def _rounds(run: FinishedRun) -> Html:
                 f"{seconds:.2f} s" if seconds else "-",
             ]
         )
-    head = ["Round", "Result", "Updates", *(["Of summoned clients"] if summons else [])]
+    head = ["Round", "Result", "Updates", *(["Only judged"] if summons else [])]
     head += ["Not accepted", "Late", "Absent"]
     head += [f"Accuracy, {name}" for name in curves.values()] + ["Time"]
     numbers = [0, *range(2, len(head))]

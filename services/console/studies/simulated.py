@@ -150,6 +150,6 @@ def run_status(simulation: Simulation) -> RunStatus:
         evicted=sorted(simulation.server.evicted),
         quarantined=sorted(simulation.server.quarantined),
         selected=list(took_part),
-        summoned=records[-1].summoned if records else [],
+        examined=records[-1].examined if records else [],
         received=list(took_part),
     )

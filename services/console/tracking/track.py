@@ -128,7 +128,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
         **curves,
         **{f"verdicts_{decision}": float(count) for decision, count in decisions.items()},
         "updates": float(len(record.participants)),
-        "summoned": float(len(record.summoned)),
+        "examined": float(len(record.examined)),
         "late": float(len(record.late)),
         "absent": float(len(record.missing) - len(record.late)),
         "failed": float(record.status == "failed"),

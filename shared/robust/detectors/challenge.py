@@ -152,14 +152,15 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
         fresh_MK = traces.upload_MK[fresh].double()
-        drawn = [place for place, client in enumerate(ids) if client not in context.summoned]
-        similar = near_copies(fresh_MK, 1 - self.alike, self.usual, drawn)
-        equal = neighbours_within(fresh_MK, EQUAL)
-        if 2 * sum(bool(similar[place]) for place in drawn) > len(drawn):
+        counted = {place for place, client in enumerate(ids) if client not in context.examined}
+        similar = near_copies(fresh_MK, 1 - self.alike, self.usual, sorted(counted))
+        # Only uploads that count can lead to the rejection of an equal upload.
+        equal = [counted.intersection(near) for near in neighbours_within(fresh_MK, EQUAL)]
+        if 2 * sum(bool(counted.intersection(similar[i])) for i in counted) > len(counted):
             # Most clients sent similar uploads. Most clients are assumed to be honest, so some
             # senders of similar uploads are honest, for example clients with similar data. Similar
             # uploads therefore prove nothing in this round.
-            similar = equal = [[] for _ in ids]
+            similar, equal = [[] for _ in ids], [set[int]() for _ in ids]
         starts = [traces.start_MK[i].float() for i in fresh]
         asked = {c: known[c].asked_JK(start_K) for c, start_K in zip(ids, starts, strict=True)}
         relayed = groups.relays(known, rows, traces, context.selected, context.round)

@@ -157,7 +157,7 @@ class ResponseDetector(ResponseOptions):
         usual = self._usual(known, rows.whole_dim)
         followed = [
             usual.times(lengths[client]) <= usual.most
-            and not (known[client].suspected or client in context.summoned)
+            and not (known[client].suspected or client in context.examined)
             for client in rows.ids
         ]
         cosines = dict(zip(rows.ids, agreements(traces.upload_MK, followed), strict=True))

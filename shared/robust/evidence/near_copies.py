@@ -37,7 +37,7 @@ def neighbours_within(uploads_MK: Tensor, most: float) -> list[list[int]]:
 
 
 def near_copies(
-    uploads_MK: Tensor, most: float, usual: float, drawn: Sequence[int]
+    uploads_MK: Tensor, most: float, usual: float, counted: Sequence[int]
 ) -> list[list[int]]:
     """For each row, the other rows whose distance to this row is far below the median distance.
 
@@ -45,15 +45,15 @@ def near_copies(
         uploads_MK: sketches of uploads.
         most: limit on the distance; two rows can be copies of each other only below this limit.
         usual: second limit on the distance, as a fraction of the median distance between pairs.
-        drawn: the rows whose pairs count towards the median distance.
+        counted: the rows whose pairs count towards the median distance.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     >>> near_copies(rows, 0.01, 0.05, range(4))
     [[1], [0], [], []]
     """
-    if len(drawn) < FEWEST:
+    if len(counted) < FEWEST:
         return [[] for _ in uploads_MK]
-    apart_MM = cosine_distances(uploads_MK[drawn])
+    apart_MM = cosine_distances(uploads_MK[counted])
     upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
     pairs = apart_MM[upper[0], upper[1]]
     return neighbours_within(uploads_MK, min(most, usual * float(pairs.median())))

@@ -134,7 +134,7 @@ def test_a_model_that_does_not_fit_into_memory_is_estimated() -> None:
 def test_models_of_challenged_clients_that_are_not_drawn_are_estimated() -> None:
     """The detector `challenge` challenges about five clients of the next round for comparison.
 
-    Up to ten clients may be summoned, which are challenged, too, and send ten more updates.
+    Up to ten clients may be examined, which are challenged, too, and send ten more updates.
     """
     tables = {"name": "t", "data": {"dataset": "digits", "clients": 100}, "model": "logistic"}
     server = {"rule": "median", "customizer": "global_model", "detectors": ["challenge"]}

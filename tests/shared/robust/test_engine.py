@@ -490,15 +490,15 @@ class Awaits(Objects, Challenger):
         return awaiting(customization, {"c", "d"}), state
 
 
-def test_summoned_clients_are_judged_and_not_aggregated() -> None:
-    """The models are those of a round without the summoned clients."""
+def test_examined_clients_are_judged_and_not_aggregated() -> None:
+    """The models are those of a round without the examined clients."""
     plan = Plan.of("weighted_mean", customizer="fedcap")
     detectors = (Awaits(to="d", decision="evicted"), Objects(to="c"))
     judging = replace(plan, detectors=detectors)
     rows, context = Rows.of(BLOCK_ND, ids=IDS), Context(reference_D=torch.tensor([10.0, 20.0]))
-    summoned = replace(context, summoned=frozenset("cd"))
+    examined = replace(context, examined=frozenset("cd"))
     Awaits.seen.clear()
-    outcome = run_round(judging, rows, judging.init(2), summoned)
+    outcome = run_round(judging, rows, judging.init(2), examined)
     drawn = run_round(plan, rows.keep([0, 1]), plan.init(2), context)
     assert torch.equal(outcome.global_D, drawn.global_D)
     assert outcome.survivors.ids == ("a", "b")
@@ -511,12 +511,12 @@ def test_summoned_clients_are_judged_and_not_aggregated() -> None:
     assert decided["c"][0] == "accepted", "other detectors compare drawn clients only"
 
 
-def test_summoned_clients_without_a_finite_row_do_not_count_as_hostile_rows() -> None:
+def test_examined_clients_without_a_finite_row_do_not_count_as_hostile_rows() -> None:
     """The rule would otherwise tolerate fewer hostile rows among the drawn clients."""
     block_ND = torch.cat([torch.randn(5, 3), torch.full((2, 3), torch.nan)])
     rows = Rows.of(block_ND, ids=list("abcdefg"))
     plan = replace(Plan.of("trimmed_mean", f=2), detectors=(Awaits(to=""),))
-    context = Context(reference_D=torch.zeros(3), summoned=frozenset("fg"))
+    context = Context(reference_D=torch.zeros(3), examined=frozenset("fg"))
     outcome = run_round(plan, rows, plan.init(3), context)
     assert outcome.reports[-1].values == {"b": 2}
     assert {v.client for v in outcome.verdicts if v.decision != "accepted"} == {"f", "g"}

@@ -73,7 +73,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
         proposed=list(barred.proposals),
         abstained=list(state.abstained),
         selected=sorted(state.selected),
-        summoned=list(state.summoned),
+        examined=list(state.examined),
         received=[r.client for r in receipts if r.kind == wanted],
         models={
             "global": state.snapshot.global_model,

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
 from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.evidence.challenges import Challenger
-from rampart_fl.shared.robust.histories import challenged_controls
+from rampart_fl.shared.robust.histories import challenged_controls, challenges_clients
 
 
-def models_of(plan: Plan, clients: int, known: int) -> int:
+def models_of(plan: Plan, clients: int, counted: int, known: int) -> int:
     """The largest number of models that a round usually stores.
 
     A round that challenges unusually many absent clients can store more models.
@@ -18,13 +17,13 @@ def models_of(plan: Plan, clients: int, known: int) -> int:
     Args:
         plan: the stages of the round.
         clients: number of clients in the round.
+        counted: number of clients whose updates the round aggregates.
         known: number of all clients of the run. A round also challenges clients that are not in the
             round.
     """
-    models = 1 + plan.customizer.models_of(clients)
-    challengers = (one for one in plan.detectors if isinstance(one, Challenger))
-    if any(getattr(one, "challenges", True) for one in challengers):
-        models += min(known, 2 * clients + challenged_controls(plan, clients, known))
+    models = 1 + plan.customizer.models_of(counted)
+    if challenges_clients(plan):
+        models += min(known, 2 * clients + challenged_controls(plan, counted, known))
     return models
 
 

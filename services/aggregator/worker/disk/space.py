@@ -46,7 +46,7 @@ class DiskSpace:
         return bool(shortage)
 
     def _shortage(self, round_: int, candidates: Sequence[str], awaited: Collection[str]) -> str:
-        drawn = self._experiment.draw(round_, candidates)
-        summoned = self._experiment.summon(round_, drawn, candidates, awaited)
-        clients = self._round_engine.clients_with_rows((*drawn, *summoned))
-        return self._round_engine.disk_shortage(len(clients))
+        engine = self._round_engine
+        chosen = self._experiment.select(round_, candidates, awaited, engine.rounds.seed)
+        rows = len(engine.clients_with_rows(chosen.clients))
+        return engine.disk_shortage(rows, rows - len(chosen.examined))

@@ -26,8 +26,8 @@ class OpenRound:
     deadline: float | None
     selected: tuple[str, ...]
     """The clients of the round, sorted by id."""
-    summoned: tuple[str, ...]
-    """The selected clients that were not drawn."""
+    examined: tuple[str, ...]
+    """The selected clients whose updates the round judges, but does not aggregate."""
     tickets: tuple[str, ...]
     """Clients that get a ticket when the round opens."""
     barrier: bool

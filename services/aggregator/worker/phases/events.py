@@ -39,7 +39,7 @@ class CandidatesRead:
     candidates: tuple[str, ...]
     """Clients that may be selected, sorted by id."""
     awaited: frozenset[str] = frozenset()
-    """Clients whose next uploads a detector awaits."""
+    """Clients that the server may summon, because a detector awaits their next uploads."""
     all_quarantined: bool = False
     """Whether every member that is not evicted is in quarantine; False if all are evicted."""
     disk_full: bool = False

@@ -10,7 +10,7 @@ transitions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.redis_records import Event
@@ -44,9 +44,15 @@ class PhaseStep(NamedTuple):
 
 @dataclass(frozen=True)
 class PhaseMachine:
-    """Runs the phases of one experiment."""
+    """Runs the phases of one experiment.
+
+    Args:
+        experiment: the experiment that is run.
+        seed: the run's secret seed, see `Experiment.select`.
+    """
 
     experiment: Experiment
+    seed: int = field(repr=False)
 
     def step(self, state: PhaseState, event: PhaseEvent, now: float) -> PhaseStep:
         """Answers one event.
@@ -134,10 +140,8 @@ class PhaseMachine:
             return PhaseStep(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
-        drawn = self.experiment.draw(number, event.candidates)
-        awaited = event.awaited - state.unanswered
-        summoned = self.experiment.summon(number, drawn, event.candidates, awaited)
-        selected = tuple(sorted((*drawn, *summoned)))
+        chosen = self.experiment.select(number, event.candidates, event.awaited, self.seed)
+        selected, examined = chosen.clients, chosen.examined
         # Under the buffered policy, every client in `pulls` gets a ticket, even if it is offline.
         # While a client waits for a ticket, Redis ignores the client's further requests for a
         # ticket.
@@ -151,12 +155,11 @@ class PhaseMachine:
             position=state.position,
             read_position=state.position,
             selected=frozenset(selected),
-            summoned=frozenset(summoned),
-            silent=frozenset() if self._buffered else state.unanswered,
+            examined=frozenset(examined),
             absences_read_at=now,
         )
         opening = commands.OpenRound(
-            number, now, deadline, selected, summoned, tickets, barrier=not self._buffered
+            number, now, deadline, selected, examined, tickets, barrier=not self._buffered
         )
         prepare = commands.PrepareRound(selected)
         return PhaseStep(after, (opening, prepare), commands.ReadStanding())
@@ -200,7 +203,7 @@ class PhaseMachine:
             # grow by the size of the step.
             state = replace(state, opened_at=now)
         arrived, soonest = state.counted, state.opened_at + bounds.time.min
-        # A round that waits for all its clients also waits for summoned clients.
+        # A round that waits for all its clients also waits for examined clients.
         awaits = bounds.count.max is None and state.outstanding > 0
         if arrived >= self._quota(expected) and now >= soonest and not awaits:
             return self._close(state, answers)
@@ -258,7 +261,8 @@ def _hindrance(state: PhaseState) -> str:
     if not state.selected:
         return "is quarantined"
     absent = ", is away or has no valid token" if state.absent else ""
-    return f"of this round was evicted{absent}"
+    counted = "whose update would be aggregated" if state.examined else "of this round"
+    return f"{counted} was evicted{absent}"
 
 
 def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> PhaseStep:

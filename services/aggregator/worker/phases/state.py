@@ -31,11 +31,8 @@ class PhaseState:
     """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()
     """Clients that take part in the open round."""
-    summoned: frozenset[str] = frozenset()
-    """The selected clients that were not drawn, but whose uploads a detector awaits."""
-    silent: frozenset[str] = frozenset()
-    """Clients that sent no update for the latest round for which they were selected. The worker
-    summons none of these clients, because each of them could delay every round."""
+    examined: frozenset[str] = frozenset()
+    """The selected clients whose updates the round judges, but does not aggregate."""
     pulls: tuple[str, ...] = ()
     """Clients that asked for a ticket, and get it when the next round opens (buffered policy)."""
 
@@ -62,40 +59,35 @@ class PhaseState:
 
     @property
     def expected(self) -> int:
-        """Number of drawn clients whose updates can be included in the round.
+        """Number of clients whose updates can be aggregated in the round.
 
         >>> PhaseState("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
         """
         out = self._out
         present = len(self.selected) - len(self.selected & out)
-        return present - (len(self.summoned) - len(self.summoned & out))
+        return present - (len(self.examined) - len(self.examined & out))
 
     @property
     def counted(self) -> int:
-        """Number of drawn clients whose updates have been received and are included in the round.
+        """Number of received updates that are aggregated in the round.
 
         >>> PhaseState("collecting", 0, arrived=frozenset("ab"), barred=frozenset("b")).counted
         1
         """
-        extra = self.arrived & self.summoned
+        extra = self.arrived & self.examined
         included = len(self.arrived) - len(self.arrived & self.barred)
         return included - (len(extra) - len(extra & self.barred))
 
     @property
     def outstanding(self) -> int:
-        """Number of summoned clients whose updates may still arrive.
+        """Number of examined clients whose updates may still arrive.
 
-        >>> PhaseState("collecting", 0, selected=frozenset("abc"), summoned=frozenset("bc"),
+        >>> PhaseState("collecting", 0, selected=frozenset("abc"), examined=frozenset("bc"),
         ...            arrived=frozenset("b")).outstanding
         1
         """
-        return len(self.summoned) - len(self.summoned & (self._out | self.arrived))
-
-    @property
-    def unanswered(self) -> frozenset[str]:
-        """The next value of `silent`, once the open round has ended."""
-        return (self.silent | self.selected) - self.arrived
+        return len(self.examined) - len(self.examined & (self._out | self.arrived))
 
     @property
     def _out(self) -> frozenset[str]:

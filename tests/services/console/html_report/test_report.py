@@ -258,7 +258,7 @@ def test_sweep_report_plots_points_in_order_of_the_swept_value(
     assert [a["aria-label"] for a in page.named("svg")] == ["accuracy over f"]
 
 
-def test_run_report_counts_summoned_clients(
+def test_run_report_counts_examined_clients(
     rampart: Rampart, written: Callable[..., Page], tmp_path: Path
 ) -> None:
     file, folder = tmp_path / "small.toml", tmp_path / "run"
@@ -268,11 +268,11 @@ def test_run_report_counts_summoned_clients(
     assert rampart("simulate", str(file), "--out", str(folder)).code == 0
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     page = written(folder)
-    assert "Updates Of summoned clients Not accepted" in page.text
-    assert any(record["summoned"] for record in records)
+    assert "Updates Of examined clients Not accepted" in page.text
+    assert any(record["examined"] for record in records)
     for record in records:
         taken = f"{record['round']} published {len(record['participants'])}"
-        assert f"{taken} {len(record['summoned'])}" in page.text
+        assert f"{taken} {len(record['examined'])}" in page.text
 
 
 def test_missing_or_damaged_results_are_refused(rampart: Rampart, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_tracker_receives_all_data_of_a_run(finished: Path) -> None:
             "accuracy_local": 0.5,
             "verdicts_accepted": 1.0,
             "updates": 3.0,
-            "summoned": 0.0,
+            "examined": 0.0,
             "late": 0.0,
             "absent": 0.0,
             "failed": 0.0,

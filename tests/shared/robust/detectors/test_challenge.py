@@ -91,8 +91,8 @@ class Federation:
             present = [name for name in self.names if name not in self.evicted]
             drawn = select(SEED, self.round, present, fraction)
             awaited = self.custom.awaited.intersection(present)
-            summoned = summon(SEED, self.round, drawn, awaited, summons)
-            there = [i for i, name in enumerate(self.names) if name in {*drawn, *summoned}]
+            chosen = summon(SEED, SEED, self.round, drawn, awaited, summons)
+            there = [self.names.index(name) for name in chosen.clients]
             rows = Rows.of(
                 sent_ND[there],
                 ids=[self.names[i] for i in there],
@@ -103,7 +103,7 @@ class Federation:
                 seed=SEED,
                 reference_D=self.global_D,
                 selected=frozenset(self.names[i] for i in there),
-                summoned=frozenset(summoned),
+                examined=frozenset(chosen.examined),
             )
             outcome = run_round(self.plan, rows, self.state, context)
             self.state, self.global_D = outcome.state, outcome.global_D
@@ -447,7 +447,7 @@ def test_zero_uploads_are_not_treated_as_copies() -> None:
 
 
 def judged(
-    uploads_ND: Tensor, summoned: str, rounds: int = 2
+    uploads_ND: Tensor, examined: str, rounds: int = 2
 ) -> tuple[Customization, tuple[Verdict, ...]]:
     """What the detector awaits and decides if clients send these uploads in two rounds."""
     plan = Plan.of("weighted_mean", [{"name": "challenge", "sketch": SKETCH}])
@@ -460,7 +460,7 @@ def judged(
             seed=SEED,
             reference_D=torch.zeros(D),
             selected=frozenset(ids),
-            summoned=frozenset(summoned),
+            examined=frozenset(examined),
         )
         outcome = run_round(plan, rows, state, context)
         state = outcome.state
@@ -478,14 +478,14 @@ def test_a_client_is_awaited_from_its_first_copy_on() -> None:
     assert once.awaited == set("fghij") < set(once.challenged), "controls are not awaited"
 
 
-def test_summoned_copiers_do_not_count_towards_the_majority_that_sends_copies() -> None:
+def test_examined_copiers_do_not_count_towards_the_majority_that_sends_copies() -> None:
     """If most drawn clients send copies, copies prove nothing. Summoned clients are suspicious."""
     both_ND = COPIES_ND[2:]
     assert judged(both_ND, "")[0].awaited == set(), "five of eight clients send copies"
     assert judged(both_ND, "fgh")[0].awaited == set("defgh"), "two of the five drawn clients do"
 
 
-def test_summoned_copiers_do_not_change_what_counts_as_a_copy() -> None:
+def test_examined_copiers_do_not_change_what_counts_as_a_copy() -> None:
     """The distance below which uploads are copies depends on the drawn clients' distances."""
     near_ND = COPIES_ND[:6].clone()
     near_ND[1] = near_ND[0] + 0.01 * COPIES_ND[1]
@@ -494,9 +494,28 @@ def test_summoned_copiers_do_not_change_what_counts_as_a_copy() -> None:
     assert {"a", "b"} <= judged(crowd_ND, crowd)[0].awaited
 
 
+def test_examined_copies_cannot_silence_the_client_that_they_copy() -> None:
+    """The server leaves out equal uploads. A client whose upload does not count has no such say."""
+    mimic_ND = torch.cat([COPIES_ND[:5], COPIES_ND[:1].expand(2, D)])
+
+    def rejected(examined: str) -> set[str]:
+        verdicts = judged(mimic_ND, examined, rounds=1)[1]
+        return {verdict.client for verdict in verdicts if verdict.decision != "accepted"}
+
+    assert rejected("") == set("afg")
+    assert "a" not in rejected("fg")
+
+
+def test_examined_copies_of_many_clients_cannot_blind_the_detector() -> None:
+    """Each of three examined clients copies another one of five clients whose uploads count."""
+    mimics_ND = torch.cat([COPIES_ND[:5], COPIES_ND[:3]])
+    assert judged(mimics_ND, "")[0].awaited == set(), "six of eight clients send copies"
+    assert judged(mimics_ND, "fgh")[0].awaited == set("abcfgh")
+
+
 @pytest.mark.slow
 def test_summoned_colluders_are_evicted_in_half_of_the_rounds_and_honest_clients_are_not() -> None:
-    """A draw of half of the clients takes more rounds if nobody is summoned."""
+    """A draw of half of the clients takes more rounds if nobody is examined."""
 
     def last_eviction(summons: float) -> int:
         federation = Federation(14, seed=3)

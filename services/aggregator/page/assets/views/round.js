@@ -40,7 +40,7 @@ export function RoundView({ run_id, round }) {
         <${SummaryItem} name="Mode of evictions">${data.mode || "–"}<//>
         <${SummaryItem} name="Policy">${data.policy}<//>
         <${SummaryItem} name="Probed">${data.probed.length}<//>
-        <${SummaryItem} name="Summoned">${data.summoned.length}<//>
+        <${SummaryItem} name="Only judged">${data.examined.length}<//>
       </dl>
       <${VerdictTable} record=${data} />
       <${RoundLineage} run_id=${run_id} record=${data} save_file=${save_file} />

@@ -41,7 +41,7 @@ class World:
     opened_at: float = 0.0
     deadline: float | None = None
     selected: tuple[str, ...] = ()
-    summoned: tuple[str, ...] = ()
+    examined: tuple[str, ...] = ()
     closing: str = "0-0"
     published: str = "0-0"
     pulls: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class World:
             read_position=self.published,
             closing=self.closing,
             selected=frozenset(self.selected),
-            summoned=frozenset(self.summoned),
+            examined=frozenset(self.examined),
             pulls=self.pulls,
         )
 
@@ -170,7 +170,7 @@ class World:
             case commands.OpenRound():
                 self.phase, self.round, self.opened_at = "collecting", command.number, self.now
                 self.deadline, self.selected = command.deadline, command.selected
-                self.summoned = command.summoned
+                self.examined = command.examined
                 self.tickets = self.tickets if self.buffered else set()
                 self.tickets |= set(command.tickets) - self.barred
                 self.received = set()
@@ -344,7 +344,7 @@ def experiment(policy: str, draws: random.Random) -> Experiment:
 def walk(policy: str, seed: int) -> World:
     """A run from its first to its last step."""
     draws = random.Random(f"{policy} {seed}")
-    world = World(PhaseMachine(experiment(policy, draws)), draws)
+    world = World(PhaseMachine(experiment(policy, draws), seed), draws)
     while True:
         try:
             work(world)

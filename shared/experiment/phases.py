@@ -9,7 +9,8 @@ from rampart_fl.shared.experiment.tables import Table
 class Span(Table):
     """A lower and an upper limit, on a time or on a number of clients.
 
-    If a limit on a number of clients is at most 1, it is a fraction of the selected clients.
+    If a limit on a number of clients is at most 1, it is a fraction of the clients whose updates
+    the round aggregates.
     """
 
     min: float = Field(default=0, ge=0)
@@ -22,7 +23,7 @@ class Span(Table):
         return self
 
     def least(self, of: int) -> int:
-        """The lower limit as a number of clients; `of` is the number of selected clients.
+        """The lower limit as a number of clients; `of` is the number of clients.
 
         >>> Span(min=0.8).least(of=9), Span(min=3).least(of=9)
         (8, 3)
@@ -30,11 +31,11 @@ class Span(Table):
         return count(self.min, of)
 
     def most(self, of: int) -> int:
-        """The upper limit as a number of clients; `of` is the number of selected clients.
+        """The upper limit as a number of clients; `of` is the number of clients.
 
-        If there is no upper limit, the result is the number of selected clients. If `min` is a
-        fraction and `max` is a number of clients, `min` can amount to more clients than `max`. In
-        this case, the result is the lower limit.
+        If there is no upper limit, the result is `of`. If `min` is a fraction and `max` is a number
+        of clients, `min` can amount to more clients than `max`. In this case, the result is the
+        lower limit.
 
         >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
         (8, 3)
@@ -57,9 +58,9 @@ class Collecting(Table):
     """When a round stops collecting updates: once enough updates have arrived, or at a deadline."""
 
     count: Span = Span(min=0.8)
-    """Limits on the number of updates (sync policy). After `time.min`, the round closes as soon as
-    `count.max` updates have arrived. At the deadline `time.max`, the round closes if at least
-    `count.min` updates have arrived, and fails otherwise."""
+    """Limits on the number of aggregated updates (sync policy). After `time.min`, the round closes
+    as soon as `count.max` updates have arrived. At the deadline `time.max`, the round closes if at
+    least `count.min` updates have arrived, and fails otherwise."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

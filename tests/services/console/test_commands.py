@@ -242,7 +242,7 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
         assert any(f"│ {verdict.client} │ {verdict.decision}" in line for line in lines)
     assert lines[-4] == f"client-b9dd51e23ce1 evicted: {reason}"
     assert lines[-3:-1] == ["late: client-03", "absent: client-02"]
-    assert lines[-1] == "examined (judged, but not aggregated): client-04"
+    assert lines[-1] == "judged, but not aggregated: client-04"
     assert len(lines) < 14
     listed = rampart("rounds").out
     assert all(word in listed for word in ("published", "received", "personal"))

@@ -223,3 +223,42 @@ async def test_buffered_decision_knows_the_models_from_which_clients_may_still_t
     *_, in_use = await arguments_of_close_round(coordinator, state, monkeypatch)
     model = coordinator.publisher.snapshot.start("ada")
     assert in_use == ({model} if fresh_run.policy == "buffered" else ())
+
+
+async def test_worker_that_takes_over_knows_which_updates_are_only_examined(
+    fresh_run: FreshRun,
+) -> None:
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    await fresh_run.run.rounds.open(
+        coordinator.fence, 0, "collecting", 0.0, None, {}, ["ada", "bob"], ["bob"]
+    )
+    state, _ = await coordinator.take_over()
+    assert (state.selected, state.examined) == ({"ada", "bob"}, {"bob"})
+
+
+async def test_examined_clients_of_an_earlier_round_are_ignored(fresh_run: FreshRun) -> None:
+    """A worker of an earlier version opens rounds without writing this field."""
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    await fresh_run.run.rounds.open(
+        coordinator.fence, 0, "collecting", 0.0, None, {}, ["ada", "bob"], ["bob"]
+    )
+    state = fresh_run.run.rounds.keys.state
+    await fresh_run.stores.redis.ask("hset", state, "round", 1)
+    later, _ = await coordinator.take_over()
+    assert (later.round, later.selected, later.examined) == (1, {"ada", "bob"}, set())
+
+
+async def test_silent_clients_and_runs_that_only_observe_are_not_summoned(
+    fresh_run: FreshRun,
+) -> None:
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    engine = coordinator.round_engine
+    assert engine.snapshot is not None
+    awaited = {"awaited": ("ada", "bob"), "silent": ("bob",)}
+    engine.snapshot = engine.snapshot.model_copy(update=awaited)
+    assert (await coordinator.read_candidates(1)).awaited == {"ada"}
+    await fresh_run.run.state.set_mode("observe", BY)
+    assert (await coordinator.read_candidates(1)).awaited == set()

@@ -209,6 +209,34 @@ def test_stages_learn_which_clients_were_selected(
     assert seen[-1] == selected
 
 
+@pytest.mark.parametrize(("most", "silent"), [(None, ("absent", "earlier")), (0.9, ())])
+def test_awaited_clients_that_send_nothing_are_remembered_if_rounds_wait_for_them(
+    tmp_path: Path, most: float | None, silent: tuple[str, ...]
+) -> None:
+    phases = {"collecting": {"count": {"min": 0.5, "max": most}}} if most else {}
+    tables = {**streamed("weighted_mean"), "phases": phases}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first, round_engine = in_open_round(experiment, blobs)
+    awaited = {"awaited": (CLIENTS[0], "absent"), "silent": (CLIENTS[1], "earlier")}
+    round_engine.snapshot = first.model_copy(update=awaited)
+    receipts = equal_uploads(blobs, spec, first.global_model)
+    selected = frozenset({*CLIENTS, "absent", "slow but not awaited"})
+    result = round_engine.close_round(0, receipts, "0-0", (), Standing(9, 9), selected)
+    assert result.snapshot.silent == silent
+
+
+def test_examined_updates_are_judged_and_not_aggregated(tmp_path: Path) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("weighted_mean")), Blobs(tmp_path)
+    spec, first, round_engine = in_open_round(experiment, blobs)
+    receipts = equal_uploads(blobs, spec, first.global_model)
+    examined = frozenset(CLIENTS[:2])
+    selected = frozenset(CLIENTS)
+    result = round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7), selected, examined)
+    assert {verdict.client for verdict in result.record.verdicts} == {*CLIENTS}
+    assert not examined & result.record.weights.keys()
+    assert not examined & result.snapshot.customized.keys()
+
+
 def in_open_round(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot, RoundEngine]:
     """An engine whose round is open, and whose updates are on disk; the model and its spec."""
     spec, first = RoundEngine.first_model(experiment, blobs)

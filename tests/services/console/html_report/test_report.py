@@ -268,7 +268,7 @@ def test_run_report_counts_examined_clients(
     assert rampart("simulate", str(file), "--out", str(folder)).code == 0
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     page = written(folder)
-    assert "Updates Of examined clients Not accepted" in page.text
+    assert "Updates Only judged Not accepted" in page.text
     assert any(record["examined"] for record in records)
     for record in records:
         taken = f"{record['round']} published {len(record['participants'])}"

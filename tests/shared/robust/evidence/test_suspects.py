@@ -1,0 +1,38 @@
+"""Which clients the detector `response` challenges and awaits."""
+
+from math import exp, log
+
+import pytest
+import torch
+
+from rampart_fl.shared.robust import Context, Rows
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.evidence import suspects
+from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
+from rampart_fl.shared.robust.evidence.responses import ClientAverages
+
+SIZE = 64
+
+
+def remembered(suspicion: float) -> ClientMemory:
+    """A client against which the suspicion has this value after one round."""
+    won = exp(suspicion) - 1 / 2  # Half of the first wealth has not been bet yet.
+    past = ClientAverages((won,))
+    return ClientMemory(9.0, (past,), answered=(0.0,), exceeded=(0.0,), rounds=1, length=1.0)
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "awaited", "challenged"),
+    [(log(3) - 0.01, False, False), (log(3) + 0.01, True, False), (log(20) + 0.01, True, True)],
+)
+def test_clients_are_awaited_before_they_are_challenged(
+    suspicion: float, awaited: bool, challenged: bool
+) -> None:
+    known = {"a": remembered(suspicion), "b": remembered(0.0)}
+    rows = Rows.of(torch.randn(4, 40, generator=torch.Generator().manual_seed(1)))
+    assert known["a"].suspicion == pytest.approx(suspicion)
+    customization = suspects.challenge(
+        known, rows, Customization(), torch.zeros(40), "response", Context(), 8.0, 39, SIZE
+    )
+    assert customization.awaited == ({"a"} if awaited else set())
+    assert customization.challenged.keys() == ({"a"} if challenged else set())

@@ -46,10 +46,10 @@ few rows for a rule's bound f, which no recorded run has, do not fail a round wi
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
 and rounds without a finite update, which no recorded run has."""
-SAME_IF_ALL_TAKE_PART = {"c4b60afeafb3de11": "546047d882b76888"}
+SAME_IF_ALL_TAKE_PART = {"e24ea0f31d7b05e2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 
-c4b60afe: the server summons clients that were not drawn. If all clients are drawn, it summons
+e24ea0f3: the server summons clients that were not drawn. If all clients are drawn, it summons
 nobody."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""

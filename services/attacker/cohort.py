@@ -13,7 +13,6 @@ Legend: M members that shared an update, D parameters.
 """
 
 import asyncio
-import json
 import logging
 import secrets
 from collections import defaultdict
@@ -159,12 +158,12 @@ class SharedUpdates:
             )
         return dict(shared_round.shared)
 
-    def gone(self, run: str) -> list[str]:
-        """Members that have left a run, sorted by id.
+    def gone(self, run: str) -> int:
+        """Number of members that have left a run.
 
         A member that leaves before the end of the run was evicted.
         """
-        return sorted(self._gone[run])
+        return len(self._gone[run])
 
     def known(self, run: str) -> set[str]:
         """Members that have shared an update, were absent, or left, in any round of a run.
@@ -230,7 +229,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
     ) -> Response:
         shared = await cohort.gather(run, round_, kind, wait, member)
         vectors = {member: np.frombuffer(data, dtype=np.float32) for member, data in shared.items()}
-        body = save(vectors, {"gone": json.dumps(cohort.gone(run))})
+        body = save(vectors, {"gone": str(cohort.gone(run))})
         return Response(body, media_type="application/octet-stream")
 
     @app.get("/runs/{run}/rounds/{round_}/{kind}/honest")

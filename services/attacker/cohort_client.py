@@ -4,7 +4,6 @@ Legend: D parameters.
 """
 
 import io
-import json
 from dataclasses import dataclass
 
 import httpx
@@ -63,8 +62,8 @@ class CohortClient:
     def __init__(self, url: str, token: str, member: str, run: str) -> None:
         self._member = member
         self._run = f"/runs/{run}"
-        self.gone = frozenset[str]()
-        """Members that had left the run at the last exchange."""
+        self.gone = 0
+        """Number of members that had left the run at the last exchange."""
         self._http = HttpClient(
             base_url=url,
             headers={"Authorization": bearer(token, "the cohort token")},
@@ -106,7 +105,7 @@ class CohortClient:
             data = answer.content
             exchanged = load(data)
         _, head = wire.parse_header(io.BytesIO(data), len(data))
-        self.gone = frozenset(json.loads(head["__metadata__"]["gone"]))
+        self.gone = int(head["__metadata__"]["gone"])
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:

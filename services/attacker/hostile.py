@@ -3,7 +3,7 @@
 Legend: M colluders of the round, B honest clients, D parameters.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -104,10 +104,9 @@ class HostileClient(LearningClient):
 
     async def _knowledge(self, attack: ModelAttack, ticket: Ticket, own_D: Tensor) -> Knowledge:
         experiment, wait = self.experiment, self.experiment.policy == "sync"
-        seed = experiment.seed
+        everyone, seed = experiment.client_names, experiment.seed
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
-        first, attackers = self.position, self.members
-        gone, met = frozenset[str](), frozenset({self.client})
+        first, attackers, gone = self.position, self.members, 0
         if self._colludes and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
@@ -117,12 +116,13 @@ class HostileClient(LearningClient):
             gone = self.cohort.gone
             # After a wait, `shared` has all selected attackers. Without a wait, some may be
             # missing.
-            attackers = len(shared) if wait else max(len(shared), self.members - len(gone))
-            met = frozenset(shared)
-        participants = count_participants(experiment, ticket.round, gone, met if wait else ())
+            attackers = len(shared) if wait else max(len(shared), self.members - gone)
+        # Exclude only attackers that have left the run: attackers do not learn which honest clients
+        # are barred.
+        drawn = len(experiment.draw(ticket.round, everyone[gone:]))
         known = Knowledge(
-            participants=participants,
-            attackers=min(participants, attackers),
+            participants=drawn,
+            attackers=min(drawn, attackers),
             honest_BD=colluders_MD,
             honest_sent_BD=sent_MD,
             round=ticket.round,
@@ -198,28 +198,6 @@ class HostileClient(LearningClient):
         if round_ > 0:
             return False
         return self.client not in known or self.client in self.experiment.draw(round_, known)
-
-
-def count_participants(
-    experiment: Experiment, round_: int, gone: Collection[str], met: Collection[str]
-) -> int:
-    """The number of clients in a round, as far as attackers without full knowledge know it.
-
-    Attackers know which attackers have left the run, and which of them take part without being
-    drawn. They do not learn this about honest clients.
-
-    Args:
-        experiment: the experiment of the run.
-        round_: number of the round.
-        gone: the attackers that have left the run. An attacker whose id is not the name of a slot
-            counts as the client of some slot.
-        met: the attackers that take part in the round.
-    """
-    everyone = experiment.client_names
-    unnamed = len(set(gone).difference(everyone))
-    present = [client for client in everyone if client not in gone][unnamed:]
-    drawn = experiment.draw(round_, present)
-    return len(drawn) + len(set(met).intersection(present).difference(drawn))
 
 
 def _rows(vectors: Iterable[NDArray[np.float32]]) -> Tensor:

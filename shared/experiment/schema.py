@@ -287,11 +287,11 @@ class Experiment(Table):
         return select(self.seed, round_, candidates, self.fraction, founders)
 
     def select(
-        self, round_: int, candidates: Collection[str], awaited: Iterable[str], secret: int
+        self, round_: int, candidates: Collection[str], awaited: Collection[str], secret: int
     ) -> Selection:
-        """The clients of a round: the drawn clients, and awaited clients (`summon`).
+        """The clients of a round: a draw (`draw`), or a draw and summoned clients (`summon`).
 
-        Under the buffered policy, nobody is summoned, because all candidates take part.
+        Clients are summoned only if some clients are awaited, and not all candidates take part.
 
         Args:
             round_: number of the round.
@@ -299,8 +299,10 @@ class Experiment(Table):
             awaited: the clients whose next uploads a detector awaits.
             secret: seed of the draw that decides whose uploads count.
         """
-        drawn, present = self.draw(round_, candidates), set(awaited).intersection(candidates)
-        return summon(self.seed, secret, round_, drawn, present, self.server.summons)
+        drawn, most = self.draw(round_, candidates), self.server.summons
+        if not most or not awaited or len(drawn) == len(candidates):
+            return Selection(drawn)
+        return summon(self.seed, secret, round_, candidates, awaited, len(drawn), most)
 
     def clients_to_start(self, late: bool) -> int:
         """The number of clients that have to accept the run before it starts.

@@ -48,38 +48,44 @@ def summon(
     seed: int,
     secret: int,
     round_: int,
-    drawn: Collection[str],
-    awaited: Iterable[str],
+    candidates: Collection[str],
+    awaited: Collection[str],
+    count: int,
     most: float,
 ) -> Selection:
-    """Adds awaited clients to the clients drawn for a round, and draws whose uploads count.
+    """Selects the clients of a round if detectors await some clients.
 
-    At most ceil(most · m) awaited clients are added, where m is the number of drawn clients. If k
-    clients are added, the round only examines the uploads of k of the awaited clients that take
-    part. A secret draw decides which ones, so an awaited client cannot know whether its upload
-    counts. The uploads of m clients count, as without summons.
+    Of n candidates, `count` clients are drawn: the round aggregates their updates. Each awaited
+    client is among them with the probability count / n, which only a secret draw decides. Of the
+    other awaited clients, at most ceil(most · count) are summoned: the round only examines their
+    uploads. An awaited client that takes part therefore cannot know whether its update counts. The
+    public draw (`select`) fills the remaining places with clients that are not awaited.
 
     Args:
-        seed: the experiment's seed, which decides which clients are added.
-        secret: the seed that decides whose uploads count; clients do not know this seed.
+        seed: the experiment's seed, which decides who is drawn of the clients that are not awaited.
+        secret: the seed that decides who is drawn of the awaited clients; no client knows it.
         round_: number of the round.
-        drawn: the clients that were drawn for the round.
+        candidates: the clients that can be selected.
         awaited: the clients whose next uploads a detector awaits.
-        most: limit on the number of added clients, as a multiple of the number of drawn clients.
+        count: number of clients to draw; at most all candidates are drawn.
+        most: limit on the number of summoned clients, as a multiple of `count`.
 
-    >>> summon(1, 2, 0, ["a", "b"], [], 1.0)
-    Selection(clients=('a', 'b'), examined=())
-    >>> summon(1, 2, 0, ["a", "b"], ["c"], 1.0)
-    Selection(clients=('a', 'b', 'c'), examined=('c',))
-    >>> len(summon(1, 2, 0, ["a"], ["a", "b", "c", "d"], 2.0).examined)
-    2
+    >>> summon(1, 2, 0, "abcd", "", 2, 1.0) == Selection(select(1, 0, "abcd", 0.5))
+    True
+    >>> {summon(1, secret, 0, "abcd", "a", 2, 1.0).examined for secret in range(20)}
+    {('a',), ()}
     """
-    awaited = set(awaited)
-    added = _draw(seed, round_, awaited.difference(drawn), most_summoned(len(drawn), most))
-    clients = tuple(sorted((*drawn, *added)))
-    present = awaited.intersection(clients)
-    hashed = sorted(present, key=lambda client: derive(secret, "examined", round_, client))
-    return Selection(clients, tuple(sorted(hashed[: len(added)])))
+    known = set(candidates)
+    present = known.intersection(awaited)
+    others = known - present
+    places = {client: derive(secret, "awaited", round_, client) / 2**63 for client in present}
+    ordered = sorted(present, key=lambda client: places[client])
+    count = min(count, len(known))
+    lucky = sum(place < count / len(known) for place in places.values())
+    lucky = min(count, max(lucky, count - len(others)))
+    drawn = (*ordered[:lucky], *_draw(seed, round_, others, count - lucky))
+    examined = ordered[lucky : lucky + most_summoned(count, most)]
+    return Selection(tuple(sorted((*drawn, *examined))), tuple(sorted(examined)))
 
 
 def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[str, ...]:

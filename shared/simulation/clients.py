@@ -117,10 +117,11 @@ class SimulatedClients:
         round_: int,
         offers: Offers = (),
         drawn: Sequence[str] | None = None,
+        examined: int = 0,
     ) -> Uploads:
         """Trains these clients, updates their personal state, and returns their uploads.
 
-        `drawn` are the clients that take part in the round, by default `names`.
+        See `updates` for `drawn` and `examined`.
         """
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
@@ -129,7 +130,9 @@ class SimulatedClients:
             name: with_gap({key: column[k] for key, column in columns.items()})
             for k, name in enumerate(names)
         }
-        update_KD, claims = self.updates(names, trained, metrics, sent_KD, global_D, round_, drawn)
+        update_KD, claims = self.updates(
+            names, trained, metrics, sent_KD, global_D, round_, drawn, examined
+        )
         return Uploads(
             tuple(names),
             update_KD,
@@ -258,11 +261,12 @@ class SimulatedClients:
         global_D: Tensor,
         round_: int,
         drawn: Sequence[str] | None = None,
+        examined: int = 0,
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
         """The uploads (K, D) and claims of a round, including the attackers' changed uploads.
 
         For attackers, the clients of the round are the clients in `drawn`; by default, the clients
-        in `names`.
+        in `names`. Only attackers with full knowledge know about the `examined` clients.
         """
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
@@ -274,6 +278,8 @@ class SimulatedClients:
         if drawn is not None:
             met = len({*everyone} & {*drawn})
             full = replace(full, participants=len(drawn), attackers=met)
+        counted = full.participants - examined
+        public = replace(full, participants=counted, attackers=min(counted, full.attackers))
         roles = {name: group for group in self.groups for name in group.members}
         for first, name in enumerate(hostile):
             k, group = place[name], roles[name]
@@ -286,7 +292,7 @@ class SimulatedClients:
                 # position (`first`) is therefore counted among all attackers of the experiment.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
-                    full,
+                    full if group.attack.asks_for == "full" else public,
                     first=everyone.index(name) if alone else first,
                     sent_FD=sent_KD[k : k + 1],
                     jacobian=jacobian(self.learner, self.data[self.names.index(name)]),

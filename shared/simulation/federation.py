@@ -181,7 +181,9 @@ class Simulation:
         sent_KD, origins = server.models(round_, names, probes), server.origins(names)
         lap("models")
         offers = server.offers(names)
-        uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
+        uploads = clients.train(
+            names, sent_KD, server.global_D, round_, offers, examined=len(examined)
+        )
         lap("train")
         down, up = server.traffic(uploads, probed)
         record = server.close(round_, sent_KD, uploads, origins, lap, None, (), names, examined)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Eviction
-from rampart_fl.shared.experiment.selection import select, summon
+from rampart_fl.shared.experiment.selection import drawn_count, summon
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.base import Verdict
 from rampart_fl.shared.robust.customizers import Customization
@@ -89,9 +89,9 @@ class Federation:
             noise_ND = self.noise * torch.randn(len(self.names), D, generator=self.draws)
             sent_ND = attack(self.curves_ND * (self.optima_ND - starts_ND) + noise_ND)
             present = [name for name in self.names if name not in self.evicted]
-            drawn = select(SEED, self.round, present, fraction)
-            awaited = self.custom.awaited.intersection(present)
-            chosen = summon(SEED, SEED, self.round, drawn, awaited, summons)
+            count = drawn_count(len(present), fraction)
+            awaited = self.custom.awaited if summons and count < len(present) else frozenset()
+            chosen = summon(SEED, SEED, self.round, present, awaited, count, summons)
             there = [self.names.index(name) for name in chosen.clients]
             rows = Rows.of(
                 sent_ND[there],

@@ -273,11 +273,11 @@ SELECTED = [
         "a client is summoned that was not drawn",
         SELECTING,
         CandidatesRead("running", NAMES, awaited=frozenset(NAMES)),
-        OpenRound(1, NOW, NOW + 60, ("a", "b"), ("a",), ("a", "b"), barrier=True),
+        OpenRound(1, NOW, NOW + 60, ("a", "b"), ("b",), ("a", "b"), barrier=True),
         PrepareRound(("a", "b")),
         ReadStanding(),
         machine=ONE_OF_THREE,
-        **opened(selected=frozenset("ab"), examined=frozenset("a")),
+        **opened(selected=frozenset("ab"), examined=frozenset("b")),
     ),
     case(
         "a round without a deadline",

@@ -213,8 +213,8 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
     """Makes attackers claim this many samples, because no attack of Rampart has such a setting."""
     train = simulation.clients.train
 
-    def lying(names: Any, *rest: Any) -> Any:
-        uploads = train(names, *rest)
+    def lying(names: Any, *rest: Any, **options: Any) -> Any:
+        uploads = train(names, *rest, **options)
         claimed = tuple(
             samples if name in hostile else true
             for name, true in zip(uploads.names, uploads.samples, strict=True)

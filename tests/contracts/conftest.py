@@ -56,7 +56,8 @@ class Case:
 def all_challenged(name: str, state: State, patch: pytest.MonkeyPatch) -> State:
     """A detector's state after which it challenges every client in the next round."""
     if name == "response":
-        patch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
+        for name in ("suspected", "doubtful"):
+            patch.setattr(ClientMemory, name, property(lambda one: one.rounds > 0))
         return state
     known, joined = trials.from_state(state, 1)
     for one in known.values():

@@ -184,7 +184,8 @@ class Snapshot(BaseModel):
             selected: the clients that were selected for the round.
             answered: the clients that sent an update for the round.
 
-        >>> snapshot = Snapshot(global_model="0", reference="0", awaited="abc", silent="bd")
+        >>> known = {"awaited": ("a", "b", "c"), "silent": ("b", "d")}
+        >>> snapshot = Snapshot(global_model="0", reference="0", **known)
         >>> snapshot.silent_after(["a", "b", "x"], ["b"])
         ('a', 'd')
         """

@@ -94,7 +94,7 @@ def _draw(seed: int, round_: int, clients: Iterable[str], count: int) -> tuple[s
 
 
 def most_summoned(drawn: int, most: float) -> int:
-    """The largest number of clients that may be examined for a round, see `summon`.
+    """The largest number of clients that a round summons, see `summon`.
 
     >>> most_summoned(5, 0.5)
     3

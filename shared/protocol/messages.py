@@ -282,8 +282,7 @@ class RoundFacts(Message):
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
     examined: list[str] = Field(
         default=[],
-        description="participants whose uploads the round judged, but did not aggregate, because "
-        "it summoned clients",
+        description="summoned clients; the round judged their uploads, but did not aggregate them",
     )
     quarantined: list[str] = Field(
         default=[], description="clients in quarantine before the decision"

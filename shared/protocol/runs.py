@@ -79,7 +79,7 @@ class RunStatus(Message):
     )
     selected: list[str] = Field(default=[])
     examined: list[str] = Field(
-        default=[], description="selected clients whose uploads will not be aggregated"
+        default=[], description="summoned clients; their uploads are judged, but not aggregated"
     )
     received: list[str] = Field(default=[])
     models: dict[str, str] = Field(default={})

@@ -203,7 +203,7 @@ class PhaseMachine:
             # grow by the size of the step.
             state = replace(state, opened_at=now)
         arrived, soonest = state.counted, state.opened_at + bounds.time.min
-        # A round that waits for all its clients also waits for examined clients.
+        # A round without `count.max` waits for all its clients, including the summoned ones.
         awaits = bounds.count.max is None and state.outstanding > 0
         if arrived >= self._quota(expected) and now >= soonest and not awaits:
             return self._close(state, answers)

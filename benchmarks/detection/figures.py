@@ -28,13 +28,16 @@ def figures(
     A client's own rounds are those in which it took part or got a verdict. `honest_asked` counts
     the honest clients that a detector asked to evict in any round, evicted or not. `silenced`
     counts the honest clients' rejected updates, out of `client_rounds`; updates that a round only
-    examines are not among them, but in `examined`. `waiting` counts the attackers that are not
-    evicted, although the evidence in their latest verdict is above the limit.
+    examines are not among them, but in `examined`. `hostile_excluded` counts the attackers'
+    updates that are not accepted, out of `hostile_rounds`, in the same way. `waiting` counts the
+    attackers that are not evicted, although the evidence in their latest verdict is above the
+    limit.
     """
     honest, hostile = sides(experiment)
     final = final_figures(experiment, [record.metrics for record in records], evicted)
     own: Counter[str] = Counter()
     silenced: Counter[str] = Counter()
+    excluded: Counter[str] = Counter()
     examined: Counter[str] = Counter()
     latest: dict[str, bool] = {}
     asked: set[str] = set()
@@ -46,6 +49,7 @@ def figures(
         for client, verdict in judged.items():
             if client not in record.examined:
                 silenced[client] += verdict.decision in SILENCED
+                excluded[client] += verdict.decision != "accepted"
             latest[client] = verdict.threshold is not None and verdict.evidence > verdict.threshold
             if "evicted" in (verdict.decision, verdict.asked):
                 asked.add(client)
@@ -69,6 +73,8 @@ def figures(
         "honest_asked": len(asked.intersection(honest)),
         "fnr": len(set(hostile) - set(evicted)) / len(hostile) if hostile else None,
         "evictions": evictions,
+        "hostile_rounds": sum(own[client] - examined[client] for client in hostile),
+        "hostile_excluded": sum(excluded[client] for client in hostile),
         "waiting": sum(latest.get(client, False) for client in set(hostile) - set(evicted)),
         "client_rounds": sum(counted.values()),
         "examined": sum(examined[client] for client in honest),

@@ -111,6 +111,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
                     "interval",
                     "median eviction",
                     "own rounds",
+                    "attackers' updates excluded",
                     "runs with an honest client evicted",
                     *report.SILENCED,
                     *(f"accuracy {name}" for name in report.ACCURACIES),
@@ -141,10 +142,22 @@ def row(cell: Sequence[Figures]) -> list[str]:
         f"{clean}/{len(cell)}",
         f"{low:.0%} to {high:.0%}",
         *(eviction(cell, key) for key in ("round", "own")),
+        excluded(cell),
         f"{sum(one['honest_evicted'] > 0 for one in cell)}",
         *report.excluded_rounds(cell),
         *report.accuracies(cell),
     ]
+
+
+def excluded(cell: Sequence[Figures]) -> str:
+    """The share of the attackers' updates that the rounds excluded.
+
+    A hyphen if any run did not count them.
+    """
+    if any("hostile_rounds" not in one for one in cell):
+        return "-"
+    total = sum(one["hostile_rounds"] for one in cell)
+    return report.percent(sum(one["hostile_excluded"] for one in cell) / total, 0)
 
 
 def eviction(cell: Sequence[Figures], key: str) -> str:

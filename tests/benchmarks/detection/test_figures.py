@@ -2,7 +2,7 @@
 
 from benchmarks.detection import report
 from benchmarks.detection.figures import figures
-from benchmarks.detection.loud import eviction
+from benchmarks.detection.loud import eviction, excluded
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
@@ -60,6 +60,7 @@ def test_run_figures_match_hand_computed_shares_and_evictions() -> None:
     assert result["fnr"] == 0.5
     assert (result["silenced"], result["client_rounds"]) == (1, 7)
     assert result["worst_silenced"] == 1 / 3
+    assert (result["hostile_excluded"], result["hostile_rounds"]) == (1, 3)
     assert result["local"] == 0.75
     assert result["received"] is None
     assert [(e["hostile"], e["round"], e["own"], e["reason"]) for e in result["evictions"]] == [
@@ -96,6 +97,21 @@ def test_honest_client_that_is_evicted_counts_as_requested() -> None:
 def test_requests_are_unknown_if_any_run_was_recorded_without_them() -> None:
     assert report.requests([{"honest_asked": 2}, {"honest_asked": 1}]) == "3"
     assert report.requests([{"honest_asked": 2}, {}]) == "-"
+
+
+def test_updates_that_a_round_only_examines_are_not_excluded() -> None:
+    drawn = record(0, a="rejected", x="rejected", y="accepted")
+    summoned = record(1, a="rejected", x="rejected", y="evicted")
+    summoned = summoned.model_copy(update={"examined": [HONEST[0], *HOSTILE]})
+    result = figures(EXPERIMENT, [drawn, summoned], [HOSTILE[1]])
+    assert (result["silenced"], result["client_rounds"], result["examined"]) == (1, 1, 1)
+    assert (result["hostile_excluded"], result["hostile_rounds"]) == (1, 2)
+    assert excluded([result]) == "50%"
+
+
+def test_share_of_excluded_updates_is_unknown_if_any_run_did_not_count_them() -> None:
+    assert excluded([{"hostile_excluded": 1, "hostile_rounds": 4}]) == "25%"
+    assert excluded([{"hostile_excluded": 1, "hostile_rounds": 4}, {}]) == "-"
 
 
 def test_median_eviction_round_includes_attackers_never_evicted() -> None:

@@ -4,11 +4,15 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.families.registry import Registry
 
 # No test limits the time of an example, and every run draws the same examples.
 settings.register_profile("rampart", deadline=None, derandomize=True)
@@ -16,6 +20,7 @@ settings.register_profile("quick", settings.get_profile("rampart"), max_examples
 settings.load_profile("rampart")
 
 
+ForgetMembers = Callable[["Registry[Any]"], None]
 STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
 
@@ -57,6 +62,18 @@ def one_import_root() -> Iterator[None]:
     """Fails if a test imports a module without its package: registries would then exist twice."""
     yield
     assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
+
+
+@pytest.fixture
+def forget_members(monkeypatch: pytest.MonkeyPatch) -> ForgetMembers:
+    """Marks a family whose members that a test adds are removed after the test."""
+
+    def mark(family: "Registry[Any]") -> None:
+        # Otherwise, the family's own members would be imported later, and removed, too.
+        family.names()
+        monkeypatch.setattr(family, "_members", dict(family._members))
+
+    return mark
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.validation import validate
+from tests.conftest import ForgetMembers
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -161,11 +162,11 @@ def test_pages_show_a_valid_body_for_a_new_token() -> None:
         assert TokenChange.model_validate_json(sent).reason != NO_REASON
 
 
-def test_readme_rule_is_registered_and_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_rule_is_registered_and_aggregates(forget_members: ForgetMembers) -> None:
     matches = re.findall(
         r"```python\n(\"\"\"shared/robust/rules/.*?)```", PAGES[0].read_text(), re.DOTALL
     )
-    monkeypatch.setattr(rules, "_members", dict(rules._members))
+    forget_members(rules)
     exec(matches[0], {"__name__": "midrange"})
     member = rules.get("midrange")
     assert member.paper and member.breakdown and member.complexity, "the contracts ask for them"

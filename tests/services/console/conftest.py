@@ -12,6 +12,7 @@ import pytest
 from rampart_fl.services.console.__main__ import main
 from rampart_fl.shared.families import plugins
 from rampart_fl.shared.robust.rules import rules
+from tests.conftest import ForgetMembers
 
 QUITTER = """
 import torch
@@ -60,10 +61,11 @@ def rampart(
 
 
 @pytest.fixture
-def quitter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def quitter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_members: ForgetMembers
+) -> Iterator[str]:
     """An installed rule whose error ends a run in the second round, also in other processes."""
-    rules.names()
-    monkeypatch.setattr(rules, "_members", dict(rules._members))
+    forget_members(rules)
     folder = tmp_path / "packages"
     metadata = folder / "quitters-1.0.dist-info"
     metadata.mkdir(parents=True)

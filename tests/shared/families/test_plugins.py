@@ -27,6 +27,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.validation import validate
+from tests.conftest import ForgetMembers
 
 FAMILIES: list[Registry] = [
     *(rules, preaggregators, detectors, customizers, model_attacks, data_attacks),
@@ -113,11 +114,12 @@ Install = Callable[..., None]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+def install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_members: ForgetMembers
+) -> Iterator[Install]:
     """Installs a package as pip does: a module, and metadata with its entry points."""
     for family in FAMILIES:
-        family.names()
-        monkeypatch.setattr(family, "_members", dict(family._members))
+        forget_members(family)
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def put(package: str, version: str, code: str, **entries: str) -> None:

@@ -11,6 +11,7 @@ from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.learner import Learner
+from tests.conftest import ForgetMembers
 
 
 def make_experiment(**tables: Any) -> Experiment:
@@ -60,12 +61,11 @@ OwnMember = Callable[[Registry[Any], type[FamilyMember]], type[FamilyMember]]
 
 
 @pytest.fixture
-def own_member(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnMember]:
+def own_member(forget_members: ForgetMembers) -> Iterator[OwnMember]:
     """Adds a member to a family, under the name "own", as if it came from another package."""
 
     def add(family: Registry[Any], member: type[FamilyMember]) -> type[FamilyMember]:
-        family.names()
-        monkeypatch.setattr(family, "_members", dict(family._members))
+        forget_members(family)
         family.register("own")(member)
         member.package = "my-package==1"
         return member

@@ -13,6 +13,7 @@ from rampart_fl.shared.attacks.model.norm_riding import NormRiding
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.simulation import Simulation
 from rampart_fl.shared.simulation.clients import SimulatedClients, Uploads
+from tests.conftest import ForgetMembers
 
 
 def clients(attackers: dict[str, Any], **tables: Any) -> SimulatedClients:
@@ -153,14 +154,11 @@ def test_attackers_own_training_settings_apply_only_in_poisoned_rounds() -> None
 
 
 @pytest.mark.parametrize("method", ["apply", "training", "upload"])
-def test_errors_of_a_users_data_attack_name_it(
-    monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_errors_of_a_users_data_attack_name_it(forget_members: ForgetMembers, method: str) -> None:
     def fail(self: DataAttack, *args: Any) -> Any:
         raise KeyError("a")
 
-    attacks.names()
-    monkeypatch.setattr(attacks, "_members", dict(attacks._members))
+    forget_members(attacks)
     own = type("Own", (LabelFlip,), {method: fail})
     attacks.register("own")(own)
     own.package = "my-package==1"

@@ -14,6 +14,7 @@ from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
+from tests.conftest import ForgetMembers
 
 Rampart = Callable[..., Any]
 
@@ -186,7 +187,7 @@ def test_show_reports_missing_data_and_unknown_experiments(
     ],
 )
 def test_check_reports_wrong_samples_of_an_own_data_set(
-    rampart: Rampart, monkeypatch: pytest.MonkeyPatch, y: Any, problem: str
+    rampart: Rampart, forget_members: ForgetMembers, y: Any, problem: str
 ) -> None:
     class Own(Dataset):
         @property
@@ -202,8 +203,7 @@ def test_check_reports_wrong_samples_of_an_own_data_set(
                 raise y
             return Samples(torch.zeros(2, 1), y, 10)
 
-    datasets.names()
-    monkeypatch.setattr(datasets, "_members", dict(datasets._members))
+    forget_members(datasets)
     datasets.register("own")(Own)
     Own.package = "my-data==1"
     said = rampart("data", "check", "own", "usps", "--json")

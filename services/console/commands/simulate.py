@@ -10,7 +10,6 @@ import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.display.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.figures.run_result import AccuracySource
 
@@ -65,8 +64,7 @@ def simulate(
     """Simulates a federation in one process; trains, attacks and defends like the services.
 
     All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. If
-    the file has a sweep, runs every point with every seed. At the end of a sweep, prints one line
-    of JSON, even without --json.
+    the file has a sweep, runs every point with every seed.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
@@ -88,7 +86,7 @@ def simulate(
         with locked(out):
             if ray is None:
                 downloads.fetch_all(point.runs[0] for point in grid.points(validate))
-            _sweep(grid, device, accuracy_of, out, resume, threads or 1, where)
+            _sweep(grid, device, accuracy_of, out, resume, threads or 1, as_json, where)
         return
     if where is not None:
         raise ConfigurationError(
@@ -139,6 +137,7 @@ def _sweep(
     out: Path | None,
     resume: bool,
     threads: int,
+    as_json: bool,
     where: "Pool | None",
 ) -> None:
     from rampart_fl.services.console.studies.sweeps import sweep, table, write
@@ -150,10 +149,9 @@ def _sweep(
     result = sweep(
         grid, device=device, accuracy_of=accuracy_of, folder=out, threads=threads, pool=where
     )
-    terminal(stderr=True).print(table(result))
     if out is not None:
         _draw(lambda: write(result, out))
-    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.write((json.dumps(result) if as_json else table(result)) + "\n")
 
 
 def _draw(draw: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rampart_fl.services.console.display.formats import aligned
 from rampart_fl.services.console.studies.batch import (
     Figures,
     follow,
@@ -123,22 +124,18 @@ def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
 
 
-def table(result: dict[str, Any]) -> Any:
-    """The points as a table for a terminal: means and standard deviations over runs."""
-    from rich.table import Table
-
+def table(result: dict[str, Any]) -> str:
+    """The points as a table in plain text: means and standard deviations over runs."""
     rows, shown = result["sweep"], headlines(result["sweep"])
-    made = Table(title=result["experiment"], title_justify="left")
-    for name in (*result["axes"], "runs", *shown):
-        made.add_column(name, justify="right")
+    lines = [[*result["axes"], "runs", *shown]]
     for row in rows:
         cells = [label(row[key]) for key in result["axes"]] + [str(row["runs"])]
         for name in shown:
             value, half = row.get(name), row["spread"].get(name)
             text = "-" if value is None else f"{value:.4g}"
             cells.append(text if half is None else f"{text} ± {half:.2g}")
-        made.add_row(*cells)
-    return made
+        lines.append(cells)
+    return aligned(lines)
 
 
 def write(result: dict[str, Any], folder: Path) -> None:

@@ -191,8 +191,7 @@ def test_sweep_reports_all_points_and_resume_adds_missing_runs(
     words = ["simulate", str(file), "--out", str(out)]
     said = rampart(*words)
     assert said.code == 0, said.err
-    (line,) = said.out.splitlines()
-    result = json.loads(line)
+    result = json.loads((out / "sweep.json").read_text())
     points = result["sweep"]
     assert result["axes"] == ["detectors", "lambda"]
     assert [point["lambda"] for point in points] == [0, 0.5, 1] * 2
@@ -202,17 +201,20 @@ def test_sweep_reports_all_points_and_resume_adds_missing_runs(
     assert points[1]["accuracy"] == fmean(alone)
     assert points[1]["spread"]["accuracy"] == pytest.approx(stdev(alone))
     assert points[1]["runs"] == 2
-    # The table goes to standard error, everything else to the folder.
+    # Standard output has only the table, one row per point.
     assert "12/12" in said.err
-    assert "robust_distance" in said.err
-    assert json.loads((out / "sweep.json").read_text()) == result
+    assert [line.split()[0] for line in said.out.splitlines()] == [
+        "detectors",
+        *["none"] * 3,
+        *["robust_distance"] * 3,
+    ]
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
     (gone, *others) = sorted((out / "runs").iterdir())
     gone.unlink()
     times = [path.stat().st_mtime_ns for path in others]
     assert "use --resume to continue" in rampart(*words).err
-    again = json.loads(rampart(*words, "--resume").out)
+    again = json.loads(rampart(*words, "--resume", "--json").out)
     assert [path.stat().st_mtime_ns for path in others] == times
     for point, before in zip(again["sweep"], points, strict=True):
         assert point["accuracy"] == before["accuracy"]

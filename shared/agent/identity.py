@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 RENEW_AFTER = 2 / 3
 """Fraction of a token's lifetime after which the token is renewed."""
 RETRY = 60.0
-"""Seconds until a failed renewal is retried."""
+"""Seconds after a renewal, successful or not, before the next one."""
+LONGEST_SLEEP = 600.0
+"""Seconds after which the agent looks at the clock again while it waits for a renewal."""
 
 
 class Identity(BaseModel):
@@ -147,16 +149,19 @@ async def token_renewal(connection: AggregatorClient, folder: Path) -> AsyncIter
 
 async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
     while True:
-        await asyncio.sleep(
-            max(0.0, _load_or_create(folder / "identity.json").renew_at - time.time())
-        )
+        left = _load_or_create(folder / "identity.json").renew_at - time.time()
+        if left > 0:
+            # A sleep does not end sooner if the machine is suspended or its clock is set meanwhile.
+            await asyncio.sleep(min(left, LONGEST_SLEEP))
+            continue
         try:
             await renew(connection, folder)
             log.info("token renewed")
         except (RampartError, OSError, ValueError) as error:
             # Any failure, even a full disk, may be temporary, so retry after every failure.
             log.warning("token not renewed: %s", error)
-            await asyncio.sleep(RETRY)
+        # If this machine's clock is ahead, even a new token seems to be due.
+        await asyncio.sleep(RETRY)
 
 
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:

@@ -196,8 +196,52 @@ async def test_a_revoked_token_is_not_renewed(office: Office, tmp_path: Path) ->
     await connection.close()
 
 
+class Clock:
+    """A clock that advances only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def time(self) -> float:
+        return self.now
+
+
+async def test_token_is_renewed_in_time_after_the_machine_was_suspended(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During a suspension, the clock advances, but `asyncio.sleep` does not."""
+    clock = Clock()
+    monkeypatch.setattr(identities, "time", clock)
+    monkeypatch.setattr(identities, "LONGEST_SLEEP", 0.01)
+    monkeypatch.setattr(identities, "RETRY", 0.01)
+    identity = Identity(token="b" * 43, client_id="ada", renew_at=clock.now + 20 * 86_400)
+    identities._write(tmp_path / "identity.json", identity)
+    connection = connect(office, "b" * 43)
+    async with asyncio.timeout(5), token_renewal(connection, tmp_path):
+        await asyncio.sleep(0.05)
+        assert not office.renewals
+        clock.now += 21 * 86_400
+        while not office.renewals:
+            await asyncio.sleep(0.01)
+    await connection.close()
+
+
+async def test_token_is_renewed_only_once_if_this_machines_clock_is_ahead(
+    office: Office, tmp_path: Path
+) -> None:
+    office.lifetime = -86_400.0
+    connection = connect(office, "b" * 43)
+    async with token_renewal(connection, tmp_path):
+        await asyncio.sleep(0.1)
+    assert office.renewals == 1
+    await connection.close()
+
+
 @pytest.mark.slow
-async def test_requests_succeed_while_the_token_is_renewed(office: Office, tmp_path: Path) -> None:
+async def test_requests_succeed_while_the_token_is_renewed(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identities, "RETRY", 0.01)
     connection, over = connect(office, "b" * 43), time.monotonic() + 0.5
     office.lifetime = 0.0
 

@@ -171,8 +171,12 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
     async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT)
-            with contextlib.suppress(RequestRefused):
+            try:
                 await connection.heartbeat()
+            except RequestRefused:
+                pass  # The upload gets the same refusal, and handles it.
+            except RampartError as error:
+                log.warning("heartbeat failed: %s", error)
 
     beating = asyncio.create_task(beat())
     try:

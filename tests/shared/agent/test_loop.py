@@ -13,6 +13,7 @@ from rampart_fl.shared.agent import loop as module
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.agent.loop import participate
+from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.messages import Ticket
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +210,32 @@ async def test_heartbeats_are_sent_during_training(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Worker, "work", work)
     last, _ = await run(script)
     assert last.kind == "done"
+
+
+async def test_heartbeats_continue_after_the_aggregator_was_unreachable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import asyncio
+
+    monkeypatch.setattr(module, "HEARTBEAT", 0.01)
+    script, beats = Script(ticket(0, "train"), ticket(0, "done")), list[int]()
+
+    async def heartbeat(_: AggregatorClient) -> None:
+        beats.append(len(beats))
+        if len(beats) == 1:
+            raise Unavailable("no answer for 60 s")
+
+    async def work(self: Worker, ticket: Ticket, model: bytes) -> bytes:
+        async with asyncio.timeout(5):
+            while len(beats) < 3:
+                await asyncio.sleep(0.005)
+        return b"bytes"
+
+    monkeypatch.setattr(AggregatorClient, "heartbeat", heartbeat)
+    monkeypatch.setattr(Worker, "work", work)
+    last, _ = await run(script)
+    assert last.kind == "done"
+    assert "heartbeat failed: no answer for 60 s" in caplog.text
 
 
 async def test_loop_ends_if_the_run_is_deleted() -> None:

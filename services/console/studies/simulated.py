@@ -50,6 +50,7 @@ class SimulationFolder:
                 f"{self.path} already holds a run: continue with --resume, or choose another folder"
             )
         records: list[RoundRecord] = []
+        tables = self.path / "experiment.toml"
         if self.checkpoint.exists():
             lines = self.records.read_text(encoding="utf-8").splitlines()
             memory = checkpoint.load(self.checkpoint, device)
@@ -59,8 +60,16 @@ class SimulationFolder:
             except ValidationError as error:
                 raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
+        # A run that was interrupted before its first checkpoint begins again.
+        elif self.records.exists() and (
+            Experiment.load(tables).digest() != simulation.experiment.digest()
+        ):
+            raise ConfigurationError(
+                f"the run in {self.path} is from another experiment: resume with that "
+                "experiment's file, seed and rounds"
+            )
         durable.make_folder(self.path)
-        durable.replace_text(self.path / "experiment.toml", to_toml(simulation.experiment.tables()))
+        durable.replace_text(tables, to_toml(simulation.experiment.tables()))
         kept = (f"{record.model_dump_json()}\n".encode() for record in records)
         durable.replace(self.records, kept)
 

@@ -107,6 +107,21 @@ def test_existing_folder_is_not_overwritten_and_resume_reuses_its_run(
     assert rampart("simulate", str(file), "--resume").code == 2
 
 
+def test_resume_before_the_first_checkpoint_does_not_replace_another_run(
+    rampart: Rampart, file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ["simulate", str(file), "--json", "--out", str(out)]
+    first = rampart(*words)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    other = rampart(*words, "--resume", "--seed", "9")
+    assert (other.code, other.out) == (1, "")
+    assert "from another experiment: resume with" in other.err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert untimed(json.loads(rampart(*words, "--resume").out)) == untimed(json.loads(first.out))
+
+
 def test_damaged_records_are_reported(rampart: Rampart, file: Path, tmp_path: Path) -> None:
     words = ["simulate", str(file), "--out", str(tmp_path)]
     assert rampart(*words).code == 0

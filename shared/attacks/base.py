@@ -192,6 +192,11 @@ class ModelAttack(Attack, ABC):
     """Whether all attackers upload the same vector."""
 
     @property
+    def uses_samples(self) -> bool:
+        """Whether an attacker uses its samples again after its honest training."""
+        return False
+
+    @property
     def rejoins(self) -> bool:
         """Whether an evicted attacker tries to rejoin under a new identity."""
         return False

@@ -28,6 +28,10 @@ class Wrapper(ModelAttack):
         return self.attack.asks_for
 
     @property
+    def uses_samples(self) -> bool:
+        return self.attack.uses_samples
+
+    @property
     def rejoins(self) -> bool:
         return self.attack.rejoins
 

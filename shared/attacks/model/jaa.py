@@ -54,6 +54,10 @@ class JAA(LIE):
     learning_rate: float = Field(default=0.1, gt=0)
     """Step size."""
 
+    @property
+    def uses_samples(self) -> bool:
+        return True
+
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         if knowledge.jacobian is None:
             raise ConfigurationError("jaa needs the Jacobian of the model on the attacker's data")

@@ -45,6 +45,10 @@ class AttackSchedule(ModelAttack):
         return max((attack.asks_for for attack in self.attacks), key=LEVELS.index)
 
     @property
+    def uses_samples(self) -> bool:
+        return any(attack.uses_samples for attack in self.attacks)
+
+    @property
     def rejoins(self) -> bool:
         return any(attack.rejoins for attack in self.attacks)
 

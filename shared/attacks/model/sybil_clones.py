@@ -4,10 +4,10 @@ Legend: F attackers, D coordinates.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import LEVELS, Knowledge, KnowledgeLevel
@@ -36,6 +36,13 @@ class SybilClones(Wrapper):
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     jitter: float = Field(default=0.0, ge=0)
     """Norm of the random part of a copy, as a share of the norm of the copied upload."""
+
+    @model_validator(mode="after")
+    def _attackers_can_craft_the_same_update(self) -> Self:
+        # Attackers know each other's honest updates, but not each other's samples.
+        if self.attack.uses_samples:
+            raise ValueError(f"clones of {self.attack.name!r} differ: each uses its own samples")
+        return self
 
     @property
     def asks_for(self) -> KnowledgeLevel:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class HostedClient:
     async def _check_samples(
         self, own: Path, experiment: Experiment, answer: OfferAnswer
     ) -> OfferAnswer:
-        """Declines an experiment if the client's own samples do not fit the experiment.
+        """Adds the file of the client's own samples to the answer, or declines if they do not fit.
 
         The reason that the aggregator gets does not reveal the name or the content of the file.
         """
@@ -146,7 +146,7 @@ class HostedClient:
         except ConfigurationError as error:
             log.error("the client's own data cannot be used: %s", error)
             return OfferAnswer(False, "the client's own data do not fit this experiment")
-        return answer
+        return replace(answer, data_file=own)
 
     def _own_samples(self, answer: OfferAnswer) -> Path | None:
         """The file with the client's samples; None if the client uses its slot's data.

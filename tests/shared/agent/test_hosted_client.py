@@ -1,6 +1,7 @@
 """A client of a process: what it does when its disk, its data or its own code fails."""
 
 import errno
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -296,3 +297,5 @@ async def test_a_client_declines_runs_that_its_own_data_do_not_fit(
     fits = x.shape == (4, 8, 8) and max(y) < 10
     assert accept == fits
     assert reason == ("" if fits else "the client's own data do not fit this experiment")
+    (line,) = (tmp_path / "activity.jsonl").read_text().splitlines()
+    assert json.loads(line).get("data") == (str(own) if fits else None)

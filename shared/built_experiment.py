@@ -8,6 +8,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
 
 if TYPE_CHECKING:
+    from rampart_fl.shared.attacks.base import DataAttack
     from rampart_fl.shared.learning.data.datasets import Dataset
     from rampart_fl.shared.learning.training.personalizers import Personalizer
     from rampart_fl.shared.modelspec import ModelSpec
@@ -26,6 +27,7 @@ class BuiltExperiment:
     plan: "Plan"
     dataset: "Dataset"
     personalizer: "Personalizer"
+    data_attacks: "tuple[DataAttack, ...]"
 
     @property
     def customizer(self) -> "Customizer":
@@ -51,12 +53,13 @@ def build_experiment(experiment: Experiment) -> BuiltExperiment:
 
     plan = build_plan(experiment)
     dataset, personalizer = build_for_clients(experiment)
+    poisons = []
     for group in experiment.attackers:
         if group.attack is not None:
             model_attacks.parse(group.attack)
         if group.data_attack is not None:
-            data_attacks.parse(group.data_attack)
-    return BuiltExperiment(experiment, plan, dataset, personalizer)
+            poisons.append(data_attacks.parse(group.data_attack))
+    return BuiltExperiment(experiment, plan, dataset, personalizer, tuple(poisons))
 
 
 def build_for_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":

@@ -126,6 +126,9 @@ def _without_common_model(built: BuiltExperiment) -> list[str]:
         "training.objective": bool(training.objective),
         "training.privacy": training.privacy is not None,
         "training.output_noise": training.output_noise != 0,
+        "training settings of a data attack, such as its learning_rate": any(
+            attack.checked_training(training) != training for attack in built.data_attacks
+        ),
         "a model with running statistics": bool(built.spec.statistics),
     }
     return [name for name, given in unfit.items() if given]

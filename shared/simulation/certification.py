@@ -23,6 +23,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.network.votes import ballots
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.robust.certificates import (
     certified_counts,
     doubt,
@@ -175,8 +176,13 @@ def certify_subsets(
             this process.
     Raises:
         ConfigurationError: clients get models other than the global model, or not every client is
-            drawn for every round.
+            drawn for every round, or no global model is trained.
     """
+    if personalizers.parse(experiment.personalizer).simulated_only:
+        raise ConfigurationError(
+            f"personalizer {experiment.personalizer['name']!r} trains no global model with these "
+            "parameters, so the subsets have no models that could vote"
+        )
     if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
         raise ConfigurationError(
             "every subset votes with one global model, which all its clients train: "

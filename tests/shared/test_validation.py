@@ -294,6 +294,10 @@ def test_public_labels_are_checked_only_for_stages_that_need_them() -> None:
         ({"training": {"objective": "fedprox"}}, "training.objective"),
         ({"training": {"privacy": {}}}, "training.privacy"),
         ({"training": {"output_noise": 0.1}}, "training.output_noise"),
+        (
+            {"attackers": [{"count": 1, "data_attack": {"name": "badnets", "epochs": 9}}]},
+            "training settings of a data attack, such as its learning_rate",
+        ),
         ({**RESNET}, "a model with running statistics"),
     ],
 )

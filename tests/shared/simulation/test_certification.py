@@ -144,6 +144,8 @@ def test_uncertifiable_experiments_are_rejected_with_a_reason() -> None:
         certify_groups(experiment(server={**GROUPS["server"], **DETECTS}))
     with pytest.raises(ConfigurationError, match="one global model"):
         certify_subsets(experiment(**GROUPS), 3, 2)
+    with pytest.raises(ConfigurationError, match="'interpolated' trains no global model"):
+        certify_subsets(experiment(personalizer={"name": "interpolated", "mode": "exact"}), 3, 2)
     with pytest.raises(ConfigurationError, match="subset cannot have 9 of 5"):
         certify_subsets(experiment(), 3, 9)
     assert sides(experiment())[1] == []

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from rampart_fl.services.console.commands.failures import exit_if_failed
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -92,6 +93,7 @@ def matrix(
     from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.runtime.device import device as usable
 
     if network and ray is not None:
         raise ConfigurationError("--network runs the real services on this machine, not on Ray")
@@ -99,6 +101,8 @@ def matrix(
     rows, columns = names(attacks), names(defences)
     cells = plan(base, rows, columns, seeds, rounds, network)
     where = pool(jobs, ray, threads=network, gpus=gpus, device=device)
+    if ray is None and not network:
+        usable(device)
     result = Matrix(rows, columns)
     about = {
         "experiment": base.name,
@@ -118,3 +122,4 @@ def matrix(
             sys.stderr.write(f"{missing}\n")
     shown = json.dumps(result.tables(about)) + "\n" if as_json else markdown(result, about)
     sys.stdout.write(shown)
+    exit_if_failed(len(result.failures()), len(cells))

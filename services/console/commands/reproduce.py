@@ -5,11 +5,12 @@ import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rampart_fl.services.console.commands.connection import Json, emit
+from rampart_fl.services.console.commands.failures import exit_if_failed
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.display.tables import print_table
@@ -74,6 +75,7 @@ def reproduce(
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
+    from rampart_fl.services.console.studies.batch import failed
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.reproduction.cells import cells
     from rampart_fl.services.console.studies.reproduction.files import load, names
@@ -100,6 +102,7 @@ def reproduce(
             # Ignore a missing data set here: each cell that needs this data set reports the error.
             with suppress(ConfigurationError):
                 downloads.fetch_all(needed)
+        runs: list[dict[str, Any]] = []
         for one, table in tables.items():
             results = run(
                 planned[one],
@@ -112,6 +115,8 @@ def reproduce(
             outcomes = [outcome(cell, results) for cell in planned[one]]
             command = _command(one, scale, seeds, only or [])
             _report(out, one, table, scale, outcomes, command, as_json)
+            runs += [run for cell in outcomes for run in cell.runs]
+    exit_if_failed(sum(map(failed, runs)), len(runs))
 
 
 def _report(

@@ -47,7 +47,8 @@ def cells(
         seeds: number of consecutive seeds, beginning with the experiment's seed.
         only: the choices to keep, keyed by axis.
     Raises:
-        ConfigurationError: an experiment is wrong; the message names the cell.
+        ConfigurationError: an experiment is wrong, and the message names the cell; or no cell has
+            the choices in `only`.
     """
     known = {axis: list(of) for axis, of in definition.axes.items()}
     for axis, choices in only.items():
@@ -55,8 +56,18 @@ def cells(
     grid = definition.grid()
     if scale == "smoke":
         grid, seeds = iter([definition.smoke]), 1
-    kept = (at for at in grid if all(at[axis] in choices for axis, choices in only.items()))
+    kept = [at for at in grid if all(at[axis] in choices for axis, choices in only.items())]
+    if not kept:
+        raise ConfigurationError(
+            f"no cell of {scale} scale has the choices of --only"
+            + (f"; the only cell has {_named(definition.smoke)}" if scale == "smoke" else "")
+        )
     return [_cell(definition, at, scale, seeds, only) for at in kept]
+
+
+def _named(at: At) -> str:
+    """The choice of a cell on every axis, for messages."""
+    return ", ".join(f"{axis} {choice}" for axis, choice in at.items())
 
 
 def _cell(
@@ -70,7 +81,6 @@ def _cell(
     try:
         first = validate(Experiment.from_tables(definition.tables_of(at, scale)))
     except RampartError as error:
-        place = ", ".join(f"{axis} {choice}" for axis, choice in at.items())
-        raise ConfigurationError(f"{place}: {error}") from None
+        raise ConfigurationError(f"{_named(at)}: {error}") from None
     runs = (first.model_copy(update={"seed": first.seed + seed}) for seed in range(seeds))
     return TableCell(at, value, measure, definition.accuracy, tuple(runs))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from rampart_fl.services.console.app import app
@@ -39,6 +40,31 @@ def test_cells_on_ray_get_the_device_and_the_share_of_a_gpu(
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     assert clusters == [("local", 1, 0.25)]
     assert devices == ["cuda", "cuda"]
+
+
+def test_matrix_with_failed_runs_is_written_but_exits_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    file, out = tmp_path / "small.toml", tmp_path / "out"
+    file.write_text(to_toml(BASE.tables()))
+
+    def simulated(experiment: Experiment, device: str) -> dict[str, Any]:
+        return {"accuracy_local": 0.5} if experiment.seed else {"error": "the disk is full"}
+
+    monkeypatch.setattr(matrix_runs, "run_simulation", simulated)
+    words = ["matrix", str(file), "--attacks", "lie", "--defences", "median", "--seeds", "2"]
+    result = CliRunner().invoke(app, [*words, "--out", str(out)])
+    assert result.exit_code == 1
+    assert result.stdout == (out / "matrix.md").read_text()
+    assert "error: 1 of 2 runs failed; see the table" in result.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_matrix_on_a_missing_device_ends_before_the_first_run(tmp_path: Path, rampart: Any) -> None:
+    said = rampart("matrix", "digits-matrix", "--device", "cuda", "--out", str(tmp_path / "out"))
+    assert said.code == 1 and "device 'cuda' cannot be used" in said.err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.console.studies.reproduction import runs
 from rampart_fl.services.console.studies.reproduction.files import load, names
 
 Rampart = Callable[..., Any]
@@ -35,6 +36,23 @@ def test_finished_cells_are_kept_with_resume_and_never_overwritten(
     assert refused.code == 1 and "use --resume" in refused.err
     again = rampart(*words, "--resume")
     assert again.code == 0 and "rampart reproduce fedcap-table-1 --scale smoke --out" in again.out
+
+
+def test_selection_without_a_cell_is_refused_and_failed_runs_are_errors(
+    rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["reproduce", "fedcap-table-1", "--scale", "smoke", "--out", str(tmp_path)]
+    said = rampart(*words, "--only", "attack=ipm")
+    assert said.code == 1 and "no cell of smoke scale has the choices of --only" in said.err
+    assert not list(tmp_path.iterdir())
+
+    def fail(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"error": "the disk is full"}
+
+    monkeypatch.setattr(runs, "figures_of", fail)
+    said = rampart(*words)
+    assert said.code == 1 and "the disk is full" in said.out
+    assert "error: 1 of 1 runs failed; see the table" in said.err
 
 
 def test_list_shows_the_cells_and_estimated_hours_of_each_table(

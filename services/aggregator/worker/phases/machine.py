@@ -211,6 +211,10 @@ class PhaseMachine:
             least = 1 if self._buffered else max(1, bounds.count.least(expected))
             if arrived >= least:
                 return self._close(state, answers)
+            if state.caught_up_at < state.deadline:
+                # Updates may have arrived that the worker has not read, above all after a takeover.
+                known = replace(state, caught_up_at=now)
+                return PhaseStep(known, answers, commands.CatchUp(state.read_position))
             reason = f"{arrived} of {expected} updates arrived, but {least} are needed"
             return _fail(state, answers, reason)
         if now - state.absences_read_at >= ABSENCES:

@@ -48,6 +48,9 @@ class PhaseState:
     clients, but counts the updates that they have already sent."""
     absences_read_at: float = 0.0
     """Unix time at which the worker last learned which clients are absent."""
+    caught_up_at: float = 0.0
+    """Unix time at which the worker last asked for all events up to now. A round fails for lack of
+    updates only after the worker has read all events from before the round's deadline."""
     slots_assigned: bool = False
     """Whether slots were assigned before this worker took over the run in the phase `joining`."""
     stale: bool = True

@@ -136,6 +136,7 @@ def case(
 
 
 LATE = {"now": NOW + 60}
+CAUGHT_UP = replace(OPEN, caught_up_at=NOW + 60)
 CUSTOMIZE = event("customize", "z")
 CUSTOMIZED = EventsRead((event("joined", "d", at="6-0"), CUSTOMIZE))
 EVALUATION = OpenEvaluation(1, NOW, NOW + 60)
@@ -481,13 +482,28 @@ STANDINGS = [
         deadline=NOW,
     ),
     case(
-        "the deadline passed while nobody held the lease: too few came",
+        "the deadline passed while nobody held the lease: updates may have come before",
         OPEN,
         standing(deadline=NOW),
+        CatchUp("0-0"),
+        deadline=NOW,
+        caught_up_at=NOW,
+    ),
+    case(
+        "the deadline passed while nobody held the lease: too few came",
+        replace(OPEN, deadline=NOW, caught_up_at=NOW),
+        EventsRead(),
         FailRound("0 of 3 updates arrived, but 2 are needed"),
         ReadStatus(),
         phase="failed",
         deadline=None,
+    ),
+    case(
+        "after a later deadline, the worker looks for updates once more",
+        replace(OPEN, deadline=NOW, caught_up_at=NOW - 1),
+        EventsRead(),
+        CatchUp("0-0"),
+        caught_up_at=NOW,
     ),
     case(
         "without a barrier, nothing is read any more once the round closes",
@@ -677,7 +693,7 @@ COLLECTED = [
     ),
     case(
         "too few have come at the deadline; the last ones are answered nevertheless",
-        OPEN,
+        CAUGHT_UP,
         EventsRead((*updates("a").events, *REQUESTS)),
         *ANSWERS,
         load(updates("a")),
@@ -854,7 +870,7 @@ WITHOUT_A_BARRIER = [
     ),
     case(
         "no update is too few at the deadline",
-        OPEN,
+        CAUGHT_UP,
         EventsRead(),
         FailRound("0 of 3 updates arrived, but 1 are needed"),
         ReadStatus(),

@@ -265,7 +265,8 @@ def _decide(
 
     asked = worst(rows, screened + _judge(plan, "audit", judged, states, context))
     verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
-    _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
+    barred = {verdict.client for verdict in verdicts if verdict.decision in BARRING}
+    _forget(plan, barred | standing.evicted, states)
     survivors = _accepted(counted, verdicts)
     ended("audit")
     context = replace(context, aggregate_D=None)  # Frees the memory of the aggregate.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from rampart_fl.shared.experiment.eviction import Eviction, Standing
+from rampart_fl.shared.experiment.eviction import Eviction, Mode, Standing
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.customizers import Customization
@@ -177,19 +177,25 @@ def test_no_client_is_challenged_in_observe_mode() -> None:
     assert not play(plan).customization.challenged
 
 
+class Counts(Objects):
+    """Counts the rounds of each client."""
+
+    def apply(
+        self, rows: Rows, state: State, context: Context
+    ) -> tuple[tuple[Verdict, ...], State]:
+        held = {client: float(turns) for client, turns in state.by_id("rounds").items()}
+        held |= {client: held.get(client, 0.0) + 1 for client in rows.ids}
+        counts = State({"rounds": torch.tensor(list(held.values()))}, {"rounds": tuple(held)})
+        return super().apply(rows, State(), context)[0], counts
+
+
+def counted_rounds(outcome: RoundOutcome) -> dict[str, int]:
+    """What the detector `Counts` remembers."""
+    state = substate(outcome.state, "detector-0-")
+    return {client: int(turns) for client, turns in state.by_id("rounds").items()}
+
+
 def test_detector_forgets_only_clients_that_were_barred() -> None:
-    class Counts(Objects):
-        """Counts the rounds of each client."""
-
-        def apply(
-            self, rows: Rows, state: State, context: Context
-        ) -> tuple[tuple[Verdict, ...], State]:
-            held = {c: float(turns) for c, turns in state.by_id("rounds").items()}
-            turns = torch.tensor([held.get(client, 0.0) + 1 for client in rows.ids])
-            return super().apply(rows, State(), context)[0], State(
-                {"rounds": turns}, {"rounds": rows.ids}
-            )
-
     objects = Counts(to="c", decision="evicted")
     for eviction, f, kept in (
         (Eviction(), None, {"a": 1, "b": 1, "d": 1}),
@@ -200,8 +206,19 @@ def test_detector_forgets_only_clients_that_were_barred() -> None:
         (Eviction(), 0, dict.fromkeys(IDS, 1)),
     ):
         plan = Plan.of("median", [objects], eviction=eviction, f=f)
-        state = substate(play(plan).state, "detector-0-")
-        assert {c: int(turns) for c, turns in state.by_id("rounds").items()} == kept
+        assert counted_rounds(play(plan)) == kept
+
+
+@pytest.mark.parametrize("mode", ["evict", "reject", "observe"])
+def test_detector_forgets_clients_that_an_operator_evicted(mode: Mode) -> None:
+    """If such a client is reinstated, the evidence against it starts from zero."""
+    plan = Plan.of("median", [Counts(to="nobody")], eviction=Eviction(mode=mode))
+    before = play(plan)
+    assert counted_rounds(before) == dict.fromkeys(IDS, 1)
+    standing = Standing(4, 4, frozenset("d"), frozenset())
+    context = Context(reference_D=torch.tensor([10.0, 20.0]), standing=standing)
+    after = run_round(plan, Rows.of(BLOCK_ND[:3], ids=IDS[:3]), before.state, context)
+    assert counted_rounds(after) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_non_finite_rows_also_get_a_verdict() -> None:

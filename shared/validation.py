@@ -102,11 +102,14 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
 
 
 def _too_few_rows(built: BuiltExperiment) -> list[str]:
-    """An error message if even the largest round has too few rows for a stage; otherwise empty."""
+    """An error message if round 0 always has too few rows for a stage; otherwise empty.
+
+    Under the buffered policy, a failed round adds no rows to the next one, so no round succeeds.
+    """
     plan, experiment = built.plan, built.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)
-    return _unrunnable(stages, experiment.most_rows)
+    return _unrunnable(stages, experiment.closing_rows)
 
 
 def _without_common_model(built: BuiltExperiment) -> list[str]:

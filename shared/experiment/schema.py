@@ -24,6 +24,7 @@ from rampart_fl.shared.experiment.selection import (
     Selection,
     drawn_count,
     most_summoned,
+    quota,
     select,
     summon,
 )
@@ -320,6 +321,16 @@ class Experiment(Table):
         """
         clients = self.most_clients
         return clients if self.policy == "buffered" else drawn_count(clients, self.fraction)
+
+    @property
+    def closing_rows(self) -> int:
+        """The largest number of updates after which round 0 closes, even before its deadline.
+
+        Later rounds of the buffered policy also aggregate rows of earlier rounds.
+        """
+        if self.policy == "buffered":
+            return quota(self.buffer, self.most_clients)
+        return max(1, self.phases.collecting.count.most(self.most_rows))
 
     @property
     def most_summoned(self) -> int:

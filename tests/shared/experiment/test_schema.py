@@ -465,6 +465,12 @@ def test_rules_are_validated_for_the_row_count_of_a_round() -> None:
     few["server"] = {"rule": "krum", "f": 3}
     with pytest.raises(ConfigurationError, match="n=5, f=3"):
         validate(Experiment.from_tables(few))
-    validate(Experiment.from_tables({**few, "policy": "buffered"}))
+    buffered = {**few, "policy": "buffered"}
+    validate(Experiment.from_tables({**buffered, "buffer": 0.9}))
+    with pytest.raises(ConfigurationError, match=r"no round can succeed: krum .* n=5, f=3"):
+        validate(Experiment.from_tables({**buffered, "buffer": 0.5}))
+    early = {**few, "fraction": 1.0, "phases": {"collecting": {"count": {"min": 2, "max": 8}}}}
+    with pytest.raises(ConfigurationError, match="n=8, f=3"):
+        validate(Experiment.from_tables(early))
     more = {**few, "phases": {"joining": {"clients": 18}}}
     assert validate(Experiment.from_tables(more)).most_rows == 9

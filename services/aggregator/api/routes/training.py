@@ -53,6 +53,8 @@ router = APIRouter(
     prefix="/v1/runs/{run}", tags=["training"], responses=problems(refusals.RunNotFound)
 )
 heartbeats = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
+CLOSED = ("aggregating", "published", "failed", "evaluating")
+"""Phases in which the current round accepts no more updates, unless the policy is buffered."""
 BODY = (
     refusals.LengthRequired,
     refusals.InvalidUpdate,
@@ -237,9 +239,7 @@ def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: s
         raise refusals.Evicted(out.reason)
     if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
         # At the end of a round, its tickets are deleted unless the policy is buffered.
-        over = (
-            summary.phase in ("aggregating", "published", "failed") and summary.policy != "buffered"
-        )
+        over = summary.phase in CLOSED and summary.policy != "buffered"
         if round_ < summary.round or (over and round_ == summary.round and kind != "evaluation"):
             raise refusals.Late(f"round {round_} is closed; the current round is {summary.round}")
         raise refusals.NoTicket(

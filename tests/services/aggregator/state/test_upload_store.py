@@ -81,7 +81,7 @@ async def test_only_the_buffered_policy_accepts_updates_after_a_round_closes(
 async def test_final_evaluation_accepts_evaluations_but_no_updates(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a"], kind="evaluate", phase="evaluating")
-    assert (await run.uploads.accept(live_run.receipt("a", kind="update")))[0] == "no-ticket"
+    assert (await run.uploads.accept(live_run.receipt("a", kind="update")))[0] == "late"
     assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
     await run.state.end(live_run.fence, 0.0)
     assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"

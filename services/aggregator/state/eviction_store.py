@@ -57,7 +57,8 @@ REINSTATE = (
     AUDITED
     + RUN_STATE
     + """
--- KEYS clients evicted events quarantined runs; ARGV client reason kept run over_json
+-- KEYS clients evicted events quarantined runs state answers members
+-- ARGV client reason kept run over_json
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown', ''} end
 local state = run_state(KEYS[5], ARGV[4])
 if not state then return {'deleted', ''} end
@@ -69,6 +70,9 @@ if over and not evicted then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
+-- A client that was evicted before slots were assigned is offered the run again.
+if redis.call('HEXISTS', KEYS[6], 'seated') == 1 and redis.call('HEXISTS', KEYS[8], ARGV[1]) == 0
+  then redis.call('HDEL', KEYS[7], ARGV[1]) end
 redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
 if over then redis.call('EXPIRE', KEYS[3], ARGV[3]) end
 return {'reinstated', ''}
@@ -170,7 +174,7 @@ class EvictionStore:
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.events, keys.quarantined),
-            self.federation.runs,
+            *(self.federation.runs, keys.state, keys.answers, keys.members),
         )
         kept = str(EVENTS_KEPT)
         return await self._decide("reinstate", by, REINSTATE, names, client, by.reason, kept)
@@ -234,19 +238,21 @@ class EvictionStore:
         return _bars(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> BarredClients:
-        """The evicted and the quarantined clients, both read in one atomic step."""
+        """The barred clients and the members, read in one atomic step."""
         keys = self.keys
-        evicted, held, clients, (founders, mode) = await self.redis.read(
+        evicted, held, banned, members, (founders, mode) = await self.redis.read(
             ("HGETALL", keys.evicted),
             ("HGETALL", keys.quarantined),
-            ("HLEN", keys.members),
+            ("HKEYS", self.federation.barred),
+            ("HKEYS", keys.members),
             ("HMGET", keys.state, "founders", "mode"),
         )
         evicted, quarantined = hash_of(evicted), hash_of(held)
         return BarredClients(
             _bars(evicted),
             {c: read_model(Quarantine, quarantined[c]) for c in sorted(quarantined)},
-            clients,
+            frozenset(banned),
+            frozenset(members),
             None if founders is None else int(founders),
             mode,
         )

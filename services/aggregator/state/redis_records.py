@@ -157,22 +157,35 @@ class RunDetails(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, and two numbers that limit how many may be barred.
+    """The barred clients of a run, and what limits how many clients may be barred.
 
-    `clients` is the current number of members, and `founders` is the number of members when round 0
-    opened. The limit on barred clients depends on both numbers.
+    Args:
+        evicted: the clients evicted from the run, sorted by id. They need not be members: an
+            operator may evict a client before it joins the run.
+        quarantined: the clients in quarantine, sorted by id.
+        banned: the clients that are barred from the whole federation. An operator may reinstate
+            such a client in the run, but it still takes no part.
+        members: the members of the run.
+        founders: number of members when round 0 opened; None before that.
+        mode: the mode that an operator has set; None if it is the experiment's mode.
     """
 
     evicted: dict[str, Bar]
     quarantined: dict[str, Quarantine]
-    clients: int
+    banned: frozenset[str]
+    members: frozenset[str]
     founders: int | None
     mode: Mode | None
 
-    def away(self, round_: int) -> set[str]:
-        """The clients that must not be selected for a round."""
+    @property
+    def out(self) -> frozenset[str]:
+        """The members that are barred from the run or from the whole federation."""
+        return self.members & (self.banned | self.evicted.keys())
+
+    def away(self, round_: int) -> frozenset[str]:
+        """The members that must not be selected for a round."""
         later = {client for client, why in self.quarantined.items() if why.until > round_}
-        return later | self.evicted.keys()
+        return self.out | later
 
     @property
     def proposals(self) -> dict[str, Quarantine]:
@@ -182,9 +195,9 @@ class BarredClients:
     @property
     def standing(self) -> Standing:
         """The barred clients in the form that the round engine needs."""
-        founders = self.clients if self.founders is None else self.founders
-        evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
-        return Standing(self.clients, founders, evicted, quarantined, self.mode)
+        clients = len(self.members)
+        founders = clients if self.founders is None else self.founders
+        return Standing(clients, founders, self.out, frozenset(self.quarantined), self.mode)
 
 
 @dataclass(frozen=True)

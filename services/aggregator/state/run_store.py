@@ -146,7 +146,10 @@ redis.call('PERSIST', KEYS[11])  -- These receipts have the measurements of the 
 local info = cjson.decode(redis.call('HGET', KEYS[6], ARGV[2]))
 info.state, info.reason, info.ended_at = state, reason, tonumber(ARGV[3])
 info.round = tonumber(redis.call('HGET', KEYS[1], 'round'))
-info.clients, info.evicted = redis.call('HLEN', KEYS[12]), redis.call('HLEN', KEYS[13])
+info.clients, info.evicted = redis.call('HLEN', KEYS[12]), 0
+for _, client in ipairs(redis.call('HKEYS', KEYS[13])) do
+  info.evicted = info.evicted + redis.call('HEXISTS', KEYS[12], client)
+end
 redis.call('HSET', KEYS[6], ARGV[2], cjson.encode(info))
 redis.call('XADD', KEYS[3], '*', 'type', 'ended', 'state', state)
 redis.call('EXPIRE', KEYS[3], ARGV[8])

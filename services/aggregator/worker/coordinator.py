@@ -251,8 +251,8 @@ class Coordinator:
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
         """Issues tickets that ask all members who are not evicted to evaluate the final models."""
-        evicted = await self.stores.evictions.evicted()
-        clients = [c for c in await self.stores.members.slots() if c not in evicted]
+        barred = await self.stores.evictions.barred()
+        clients = sorted(barred.members - barred.out)
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket
         tickets = {client: ticket(client, number, deadline) for client in clients}
         await self.stores.rounds.open(

@@ -66,10 +66,10 @@ class Liveness:
         return [client for client in present if client in online]
 
     async def all_quarantined(self, round_: int) -> bool:
-        """Whether every member that is not evicted is in quarantine in this round.
+        """Whether every member that is not barred permanently is in quarantine in this round.
 
-        The result is False if all members are evicted.
+        The result is False if all members are barred permanently.
         """
         barred, slots = await asyncio.gather(self._evictions.barred(), self._members.slots())
-        members = slots.keys() - barred.evicted.keys()
+        members = slots.keys() - barred.out
         return bool(members) and members <= barred.away(round_)

@@ -93,7 +93,7 @@ async def metrics(runtime: RuntimeDep) -> Response:
                 known.evictions.set(len(barred.evicted))
                 known.quarantines.set(len(barred.quarantined))
                 known.proposals.set(len(barred.proposals))
-                known.clients.labels("members").set(barred.clients)
+                known.clients.labels("members").set(len(barred.members))
             else:
                 known.set_no_run()
         known.redis_up.set(1)

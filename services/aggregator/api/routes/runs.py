@@ -247,7 +247,7 @@ async def current_info(
             "state": summary.status,
             "round": summary.round,
             "clients": len(members),
-            "evicted": len(evicted),
+            "evicted": len(evicted.keys() & members.keys()),
             "waits_for": await cause_of_wait(runtime, info.run, summary),
         }
     )

@@ -1,5 +1,6 @@
 """Evictions, quarantines and proposals, in a real Redis."""
 
+import json
 from typing import Any
 
 import pytest
@@ -49,6 +50,50 @@ async def test_operator_can_evict_and_reinstate_a_client(live_run: Any) -> None:
     events = await run.events.read("0-0", 0.001)
     assert [e.type for e in events[-2:]] == ["evicted", "reinstated"]
     assert [e.fields["reason"] for e in events[-2:]] == ["a test", "a test"]
+
+
+async def test_only_members_count_as_barred_clients_of_a_run(live_run: Any) -> None:
+    """Otherwise, evictions of clients that take no part would use up the run's bound."""
+    await live_run.join("a", "b", "c")
+    await live_run.register("x", "y")
+    for client in ("a", "x", "y"):
+        assert (await live_run.run.evictions.evict(client, BY)).answer == "evicted"
+    barred = await live_run.run.evictions.barred()
+    assert list(barred.evicted) == ["a", "x", "y"]
+    assert barred.standing == Standing(3, 3, frozenset("a"), frozenset())
+
+
+async def test_a_client_barred_everywhere_takes_no_part_even_if_the_run_reinstates_it(
+    live_run: Any,
+) -> None:
+    await live_run.join("a", "b")
+    await live_run.open(0, ["a", "b"])
+    assert await live_run.stores.clients.bar("a", BY) == "barred"
+    await live_run.run.evictions.evict("a", BY)
+    await live_run.run.evictions.reinstate("a", BY)
+    barred = await live_run.run.evictions.barred()
+    assert (barred.evicted, barred.out, barred.away(0)) == ({}, {"a"}, {"a"})
+    assert barred.standing.evicted == {"a"}
+    assert await liveness_of(live_run).candidates(1) == ["b"]
+    await live_run.stores.clients.readmit("a", BY)
+    assert await liveness_of(live_run).candidates(1) == ["a", "b"]
+
+
+async def test_a_client_evicted_before_it_got_a_slot_is_offered_the_run_again(
+    live_run: Any,
+) -> None:
+    run = live_run.run
+    await live_run.register("late")
+    await live_run.join("member")
+    # Slots are assigned, so only an eviction before the assignment leaves an answer without a slot.
+    answer = json.dumps({"accept": True, "at": NOW, "reason": "", "slot": None})
+    await live_run.stores.redis.client.hset(run.keys.answers, "late", answer)
+    assert (await run.tickets.standing("late")).answered
+    for client in ("late", "member"):
+        await run.evictions.evict(client, BY)
+        await run.evictions.reinstate(client, BY)
+    assert not (await run.tickets.standing("late")).answered
+    assert (await run.tickets.standing("member")).answered
 
 
 @pytest.mark.parametrize("policy", ["buffered"])

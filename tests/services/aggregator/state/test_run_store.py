@@ -164,6 +164,8 @@ async def test_ended_run_frees_the_federation_and_most_of_its_redis_memory(live_
     await live_run.join("a", "b")
     await live_run.open(0, ["a"])
     await live_run.publish(RoundRecord(round=0, status="published"), b="it lied")
+    await live_run.register("z")
+    assert (await run.evictions.evict("z", BY)).answer == "evicted", "z is no member"
     await live_run.open(0, ["a"], kind="evaluate", phase="evaluating", deadline=NOW + 5)
     await run.uploads.accept(live_run.receipt("a", 0, "evaluation"))
     await run.state.end(live_run.fence, NOW + 9, segment=await live_run.records.seal_rest())

@@ -118,7 +118,7 @@ class Coordinator:
             case commands.AnswerProbe():
                 await issuer.answer_probe(command.event, state.round, self.opened)
             case commands.GrantTicket():
-                await issuer.grant(command.client, state.round)
+                await issuer.grant(command.client, state.round, self.opened)
             case commands.AnswerCustomize():
                 await issuer.answer_customize(command.event)
             case commands.CloseRound():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
-from rampart_fl.shared.protocol.messages import Ticket, TicketKind
+from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
 
 log = logging.getLogger(__name__)
 
@@ -69,19 +69,28 @@ class TicketIssuer:
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRoundData) -> None:
         """Makes a model for a client that answered a probe; issues a ticket to train this model."""
-        probe = event.receipt
-        opened.probed[event.client] = probe.size
-        if await self._stores.uploads.receipt(event.round, "update", event.client):
+        await self._answer_probe(event.receipt, number, opened)
+
+    async def _answer_probe(self, probe: Receipt, number: int, opened: OpenRoundData) -> None:
+        opened.probed[probe.client] = probe.size
+        if await self._stores.uploads.receipt(probe.round, "update", probe.client):
             return
         answer = None if probe.diverged else probe.digest
         customize = self._round_engine.customize_newcomer
-        digest = await self._compute(customize, event.client, answer, number)
+        digest = await self._compute(customize, probe.client, answer, number)
         opened.uploads |= {probe.digest, digest}
-        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
+        await self._grant(probe.client, self._ticket(probe.round, "train", {"model": digest}))
 
-    async def grant(self, client: str, number: int) -> None:
+    async def grant(self, client: str, number: int, opened: OpenRoundData) -> None:
         """Issues a client's next ticket in the open round."""
-        await self._grant(client, self.first_ticket(client, number, None))
+        ticket, probe = self.first_ticket(client, number, None), None
+        if ticket.kind == "probe":
+            probe = await self._stores.uploads.receipt(number, "probe", client)
+        if probe is None:
+            await self._grant(client, ticket)
+        else:
+            # An eviction took the client's ticket to train, and a reinstatement followed.
+            await self._answer_probe(probe, number, opened)
 
     async def answer_customize(self, event: Event) -> None:
         """Answers a request for a customized model; the request can arrive in any phase.

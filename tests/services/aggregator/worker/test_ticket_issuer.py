@@ -10,13 +10,16 @@ import torch
 from torch import distributed
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
+from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.runtime.compute import compute_on
+from tests.services.aggregator.conftest import BY
 from tests.services.aggregator.worker.test_round_engine import CLIENTS, equal_uploads
 
 pytestmark = pytest.mark.anyio
@@ -34,10 +37,10 @@ def ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ranks]:
     distributed.destroy_process_group()
 
 
-async def test_request_whose_probe_was_deleted_is_ignored(
-    live_run: Any, ranks: Ranks, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """For example, an earlier worker answered it long ago, and a sweep deleted its probe."""
+async def prepare(
+    live_run: Any, ranks: Ranks, tmp_path: Path
+) -> tuple[TicketIssuer, dict[str, Receipt]]:
+    """An issuer after a round of an experiment that probes newcomers, and the round's uploads."""
     tables = {"name": "probed", "data": {"dataset": "digits"}, "model": "logistic"}
     experiment = Experiment.from_tables({**tables, "server": {"customizer": "fedcap"}})
     blobs = Blobs(tmp_path / "models")
@@ -57,12 +60,42 @@ async def test_request_whose_probe_was_deleted_is_ignored(
         experiment=experiment,
         fence=live_run.fence,
     )
+    return TicketIssuer(resources), uploads
+
+
+async def test_request_whose_probe_was_deleted_is_ignored(
+    live_run: Any, ranks: Ranks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For example, an earlier worker answered it long ago, and a sweep deleted its probe."""
+    issuer, uploads = await prepare(live_run, ranks, tmp_path)
     kept, deleted = uploads[CLIENTS[0]].digest, "e" * 64
     for request, digest in (("old", deleted), ("new", kept)):
         await live_run.run.customizations.request(request, "newcomer", digest)
     with caplog.at_level(logging.WARNING):
         for event in await live_run.run.events.read("0-0", 0.001):
-            await TicketIssuer(resources).answer_customize(event)
+            await issuer.answer_customize(event)
     assert await live_run.run.customizations.result("old") is None
     assert await live_run.run.customizations.result("new") is not None
     assert "its probe was deleted" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["buffered"])
+async def test_newcomer_reinstated_after_its_probe_gets_its_ticket_to_train_again(
+    live_run: Any, ranks: Ranks, tmp_path: Path
+) -> None:
+    issuer, uploads = await prepare(live_run, ranks, tmp_path)
+    run, opened, digest = live_run.run, OpenRoundData(), uploads[CLIENTS[0]].digest
+    await live_run.join("new")
+    await live_run.open(0, [])
+    await issuer.grant("new", 0, opened)
+    assert (await run.tickets.standing("new")).ticket.kind == "probe"
+    await run.uploads.accept(live_run.receipt("new", 0, "probe", digest))
+    *_, probed = await run.events.read("0-0", 0.001)
+    await issuer.answer_probe(probed, 0, opened)
+    trained = (await run.tickets.standing("new")).ticket
+    assert trained.kind == "train"
+    await run.evictions.evict("new", BY)
+    await run.evictions.reinstate("new", BY)
+    assert (await run.tickets.standing("new")).ticket is None
+    await issuer.grant("new", 0, opened)
+    assert (await run.tickets.standing("new")).ticket == trained

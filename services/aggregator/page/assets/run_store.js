@@ -8,6 +8,8 @@ import { VerdictTable } from "./verdict_table.js";
 const ROUNDS_PER_REQUEST = 100;
 /** Minimum time between two refreshes of the data. */
 const REFRESH_INTERVAL_MS = 400;
+/** While a run has no events, the data is refreshed after this many ticks of the server, one every 2 s. */
+const TICKS_PER_REFRESH = 5;
 /** Time after which the store repeats a failed request. */
 const RETRY_DELAY_MS = 2000;
 /** The store keeps only this many of the newest events. */
@@ -63,6 +65,7 @@ export class RunStore extends EventTarget {
     /** Parts of the data that must be requested again. */
     this.stale = { status: true, rounds: true, members: true };
     this.is_refreshing = false;
+    this.tick_count = 0;
     /** @type {Set<string> | null} topics that `refresh` reports when it ends; null while no `refresh` runs */
     this.deferred_topics = null;
     this.load_and_follow();
@@ -109,6 +112,8 @@ export class RunStore extends EventTarget {
       on_tick: () => {
         // Browsers open only about six connections to a host, so close the stream of a run that no longer changes.
         if (this.is_complete) this.stream_controller.abort();
+        // No event of the run says that clients went offline, or that a queued run was cancelled.
+        else if (++this.tick_count % TICKS_PER_REFRESH === 0) this.mark_stale("status", "members");
       },
       on_refusal: (/** @type {string} */ detail) => {
         this.events_are_refused = true;
@@ -178,13 +183,14 @@ export class RunStore extends EventTarget {
    * @param {AbortSignal} signal
    */
   async load_rounds(first_round, last_round, signal) {
-    const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`, signal);
-    summaries_promise.catch(() => {}); // The `await` below throws the error; until then, the browser must not report it.
     const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`, signal);
+    // A round may end between the two requests, so request the summaries of exactly the rounds in the matrix.
+    const { rounds } = matrix;
+    const summaries = rounds.length ? await this.get_json(`/figures?from=${rounds[0]}&limit=${rounds[rounds.length - 1] - rounds[0] + 1}`, signal) : [];
     const known_client_count = this.verdict_table.rounds.length ? this.verdict_table.clients.length : -1;
     this.verdict_table.add_rounds(matrix);
     this.notify("verdicts", ...(this.verdict_table.clients.length > known_client_count ? ["clients"] : []));
-    this.add_summaries(await summaries_promise);
+    this.add_summaries(summaries);
   }
 
   /** @param {any[]} summaries the rounds must be all older or all newer than the loaded rounds */

@@ -203,3 +203,29 @@ test("the stream of an ended run stays open until all rounds and events are load
   assert.equal(store.summaries.length, 151);
   assert.equal(store.verdict_table.rounds.length, 151);
 });
+
+test("clients that go offline are noticed although no event reports it", async () => {
+  await open();
+  api.answers[`GET ${RUN}/members`] = [{ client_id: "ada", online: false }];
+  Object.assign(api.answers[`GET ${RUN}/rounds/current`], { online: 0, waits_for: "clients" });
+  for (let tick = 0; tick < 5; tick += 1) {
+    assert.equal(store.round_status.online, undefined);
+    await stream.send("tick", {});
+  }
+  await clock.advance(1000);
+  assert.equal(store.round_status.online, 0);
+  assert.equal(store.members[0].online, false);
+});
+
+test("a round that ends between two requests is shown once and completely", async () => {
+  const verdicts = api.answers[`GET ${RUN}/verdicts`];
+  api.answers[`GET ${RUN}/verdicts`] = (request) => {
+    if (request.query.from === "0") set_round(3);
+    return verdicts(request);
+  };
+  await open();
+  await stream.send("published", { round: "2" }, "1-0");
+  await clock.advance(1000);
+  assert.deepEqual(store.verdict_table.rounds, [0, 1, 2]);
+  assert.deepEqual(store.summaries.map((summary) => summary.round), [0, 1, 2]);
+});

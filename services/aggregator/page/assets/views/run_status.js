@@ -8,6 +8,7 @@ import { useFetch, useNow, useStoreTopics } from "../hooks.js";
 import { href } from "../router.js";
 import { session } from "../session.js";
 import { ErrorMessage, ProgressBar, RunState, SummaryItem } from "../widgets.js";
+import { count_ended_rounds } from "./runs.js";
 
 /** @param {{store: import("../run_store.js").RunStore}} props */
 export function RunStatus({ store }) {
@@ -49,7 +50,7 @@ function RunSummary({ store, refresh }) {
   const { round_status } = store;
   const expected_updates = round_status.selected.length || round_status.clients;
   const received_updates = round_status.received.length;
-  const ended_rounds = round_status.round + (store.has_ended ? 1 : 0);
+  const ended_rounds = store.has_ended ? count_ended_rounds(store.run_info) : round_status.round;
   return html`<dl class="facts">
     <${SummaryItem} name="Round">
       ${round_status.round}

@@ -9,11 +9,11 @@ from rampart_fl.services.aggregator.metrics import ProcessMetrics
 
 HELD = ("/ticket", "/events")
 """The ends of the paths of long polls and event streams. These requests wait on purpose, so their
-durations are not measured."""
+durations are measured only if they are refused."""
 
 
 class RequestTiming:
-    """Records each request's duration by route and status; skips long polls and event streams."""
+    """Records each request's duration by route and status; skips what waited on purpose."""
 
     def __init__(self, app: Any, metrics: ProcessMetrics) -> None:
         self._app = app
@@ -24,7 +24,8 @@ class RequestTiming:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started = time.perf_counter()
+        status: int | None = None
 
         async def note(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -36,7 +37,8 @@ class RequestTiming:
             await self._app(scope, receive, note)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
-            if not route.endswith(HELD):
+            # A long poll that ends without an answer was cancelled, for example by a shutdown.
+            if (status or 0) >= 400 or not route.endswith(HELD):
                 held = scope.get("state", {}).get("held", 0.0)
                 seconds = time.perf_counter() - started - held
-                self._metrics.requests.labels(route, str(status)).observe(seconds)
+                self._metrics.requests.labels(route, str(status or 500)).observe(seconds)

@@ -48,8 +48,6 @@ class Shortcuts:
         answering = self._find(scope, receive) if scope["type"] == "http" else None
         if answering is None:
             await self._app(scope, receive, send)
-        elif scope["route"] is self._ticket:  # Long polls wait on purpose, so they are not timed.
-            await _answer(answering, scope, receive, send)
         else:
             timed = RequestTiming(partial(_answer, answering), self._runtime.metrics)
             await timed(scope, receive, send)

@@ -1,5 +1,7 @@
 """Requests are timed by route and status; deliberate waits do not count."""
 
+import asyncio
+import contextlib
 from typing import Any
 
 import httpx
@@ -12,9 +14,9 @@ from rampart_fl.services.aggregator.metrics import ProcessMetrics
 pytestmark = pytest.mark.anyio
 
 
-def seconds(metrics: ProcessMetrics, route: str) -> float | None:
-    """Seconds observed of a route's requests; None if there were none."""
-    labels = {"route": route, "status": "200"}
+def seconds(metrics: ProcessMetrics, route: str, status: int = 200) -> float | None:
+    """Seconds observed of a route's requests with this status; None if there were none."""
+    labels = {"route": route, "status": str(status)}
     return metrics.registry.get_sample_value("rampart_request_seconds_sum", labels)
 
 
@@ -42,3 +44,30 @@ async def test_request_time_excludes_deliberate_waits() -> None:
         result < 0
     )  # The second request claims to have waited a thousand seconds that did not pass.
     assert seconds(metrics, "/v1/ticket") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "counted"), [(204, None), (401, "401"), (503, "503"), (None, None)]
+)
+async def test_only_refused_long_polls_are_counted(status: int | None, counted: str | None) -> None:
+    """A client whose token is not valid may send nothing but ticket requests."""
+    app, metrics = FastAPI(), ProcessMetrics()
+
+    @app.get("/v1/ticket")
+    async def ticket() -> Response:
+        if status is None:
+            raise asyncio.CancelledError
+        return Response(status_code=status)
+
+    app.add_middleware(RequestTiming, metrics=metrics)
+    transport: Any = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        with contextlib.suppress(asyncio.CancelledError):
+            await client.get("/v1/ticket")
+    found = [
+        sample.labels["status"]
+        for metric in metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == "rampart_request_seconds_count"
+    ]
+    assert found == ([counted] if counted else [])

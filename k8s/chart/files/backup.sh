@@ -30,7 +30,8 @@ finish() {
   trap '' TERM INT
   [ -z "$child" ] || kill "$child" 2> /dev/null || true
   [ "$code" = 0 ] || touch /steps/failed
-  [ -z "$paused" ] || rampart resume "$run" --reason backup
+  # The last evaluation does not pause, so the run may have ended.
+  [ -z "$paused" ] || rampart resume "$run" --reason backup || is 'status["phase"] == "done"'
   exit "$code"
 }
 trap finish EXIT
@@ -55,7 +56,9 @@ if [ -n "$run" ]; then
   elif is 'status["status"] == "paused"' && left_paused; then
     paused=yes
   fi
-  until is 'status["phase"] not in ("collecting", "aggregating")'; do interruptible sleep 1; done
+  until is 'status["phase"] not in ("collecting", "aggregating", "evaluating")'; do
+    interruptible sleep 1
+  done
 fi
 
 echo "$part" > /steps/paused

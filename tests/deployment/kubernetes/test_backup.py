@@ -15,6 +15,7 @@ pytestmark = pytest.mark.processes
 RAMPART = """#!/bin/sh
 echo "$1" >> {folder}/commands
 case $1 in
+  resume) [ ! -e {folder}/over ] ;;
   runs) echo '[{{"run": "first-1", "state": "{status}"}}]' ;;
   status) echo '{{"status": "{status}", "phase": "{phase}"}}' ;;
   audit) cat {folder}/audit ;;
@@ -83,6 +84,17 @@ def test_backup_has_all_blobs_of_folders_that_change_meanwhile(
     assert "./ns/first-1/ab/abcd" in names
     assert not [name for name in names if "half" in name]
     assert (tmp_path / "commands").read_text().split()[-1] == "resume"
+
+
+@pytest.mark.parametrize(("phase", "code"), [("done", 0), ("published", 1)])
+def test_backup_succeeds_if_the_run_ended_meanwhile(
+    root: Path, tmp_path: Path, phase: str, code: int
+) -> None:
+    text = script(root, tmp_path)
+    fake(tmp_path, "running", phase, CHANGING)
+    (tmp_path / "over").touch()
+    assert run(text, tmp_path).returncode == code
+    assert (tmp_path / "commands").read_text().split()[-2:] == ["resume", "status"]
 
 
 def test_backup_that_cannot_copy_fails_and_keeps_earlier_backups(

@@ -23,6 +23,7 @@ from rampart_fl.services.console.display.live_table import MODELS, LiveTable, tw
 from rampart_fl.services.console.display.tables import print_table
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
+from rampart_fl.shared.figures.duration import seconds_of
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
@@ -101,7 +102,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
                 for kind in ("customized", "personalized")
             },
             "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
-            "s": f"{sum(record.timings.values()):.2f}",
+            "s": f"{seconds_of(record):.2f}",
         }
         for record in records
     ]

@@ -18,6 +18,7 @@ from rampart_fl.services.console.html_report.run_charts import (
     verdict_matrix,
 )
 from rampart_fl.services.console.stored_run import EXPERIMENT, MODELS_DIGESTS, FinishedRun
+from rampart_fl.shared.figures.duration import seconds_of
 from rampart_fl.shared.protocol.messages import VerdictRecord
 
 
@@ -187,7 +188,7 @@ def _rounds(run: FinishedRun) -> Html:
     rows, summons = [], any(record.examined for record in run.records)
     for number, record in enumerate(run.records):
         left_out = sum(v.decision != "accepted" for v in record.verdicts)
-        seconds = sum(record.timings.values())
+        seconds = seconds_of(record)
         rows.append(
             [
                 record.round,

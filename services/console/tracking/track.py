@@ -19,6 +19,7 @@ from rampart_fl.services.console.stored_run import MODELS_DIGESTS, FinishedRun
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING
+from rampart_fl.shared.figures.duration import seconds_of
 from rampart_fl.shared.protocol.messages import RoundFacts
 from rampart_fl.shared.runtime import durable
 
@@ -133,7 +134,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
         "absent": float(len(record.missing) - len(record.late)),
         "failed": float(record.status == "failed"),
         "median_norm": median(norms) if norms else None,
-        "seconds": sum(record.timings.values()) or None,
+        "seconds": seconds_of(record) or None,
     }
     return {name: value for name, value in metrics.items() if value is not None and isfinite(value)}
 

@@ -265,8 +265,7 @@ def _decide(
 
     asked = worst(rows, screened + _judge(plan, "audit", judged, states, context))
     verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
-    barred = {verdict.client for verdict in verdicts if verdict.decision in BARRING}
-    _forget(plan, barred | standing.evicted, states)
+    _forget(plan, standing.evicted | {v.client for v in verdicts if v.decision in BARRING}, states)
     survivors = _accepted(counted, verdicts)
     ended("audit")
     context = replace(context, aggregate_D=None)  # Frees the memory of the aggregate.

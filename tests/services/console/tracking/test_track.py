@@ -65,6 +65,7 @@ def test_tracker_receives_all_data_of_a_run(finished: Path) -> None:
             "absent": 0.0,
             "failed": 0.0,
             "median_norm": 1.5,
+            "seconds": 0.5,
         },
         {},
         1000.5,

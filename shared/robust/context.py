@@ -59,6 +59,8 @@ class Context:
         shape: shape of one sample in the network's input.
         public: the server's public samples.
         layout: for each parameter of the model, its name and its position in a row.
+        head: name of the model's last layer. The layout does not show which layer is the last,
+            because parameters are ordered by name.
         statistics: for each running statistic, its name and its position in a row; running
             statistics come after all parameters. The engine removes the running statistics from the
             rows and from the reference before any stage runs.
@@ -81,6 +83,7 @@ class Context:
     shape: tuple[int, ...] = ()
     public: PublicData | None = None
     layout: Layout = ()
+    head: str = ""
     statistics: Layout = ()
     buffered: bool = False
     selected: frozenset[str] = frozenset()
@@ -98,19 +101,17 @@ class Context:
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:
-        """The coordinates of the last layer: the last parameters that share a name prefix.
+        """The coordinates of the last layer; all coordinates if the model is a single layer.
 
-        >>> Context(layout=(("conv.weight", 0, 8), ("fc.weight", 8, 12), ("fc.bias", 12, 14))
-        ...     ).last_layer()
-        slice(8, 14, None)
+        >>> layout = (("fc.bias", 0, 2), ("fc.weight", 2, 8), ("layer1.weight", 8, 20))
+        >>> Context(layout=layout, head="fc").last_layer()
+        slice(0, 8, None)
         """
         if not self.layout:
             raise ConfigurationError("the last layer is not known: the context has no layout")
-        owners = [name.rpartition(".")[0] for name, _, _ in self.layout]
-        first = len(owners)
-        while first and owners[first - 1] == owners[-1]:
-            first -= 1
-        return slice(self.layout[first][1], self.layout[-1][2])
+        prefix = self.head and f"{self.head}."
+        places = [(start, stop) for name, start, stop in self.layout if name.startswith(prefix)]
+        return slice(places[0][0], places[-1][1])
 
     def own_update(self, stage: str, place: Part) -> Tensor:
         """Returns the server's own update (D,), which must be finite and cover the part `place`.

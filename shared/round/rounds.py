@@ -5,6 +5,7 @@ Legend: D parameters, S running statistics, A = D + S, M rows.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Mode, Standing
+from rampart_fl.shared.learning.network.heads import last_layer
+from rampart_fl.shared.learning.network.vector import outline
 from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.robust import statistics
@@ -142,12 +145,19 @@ class Rounds:
             seed=self.seed,
             reference_D=reference_A,
             layout=self.spec.parameters,
+            head=self._head,
             statistics=self.spec.statistics,
             buffered=buffered,
             selected=frozenset(() if buffered else selected),
             examined=frozenset(examined),
             standing=standing,
         )
+
+    @cached_property
+    def _head(self) -> str:
+        """Name of the model's last layer; empty if no stage needs it, or if it is the only one."""
+        compares = self.plan.customizer.compares_heads
+        return last_layer(outline(self.experiment)) if compares else ""
 
     def rows(self, pool: Pool, claims: Mapping[str, Claim]) -> Rows:
         """The calibrated rows of the clients in `claims`, weighted by capped sample counts."""

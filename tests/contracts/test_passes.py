@@ -101,7 +101,9 @@ def file(rows: Rows) -> CountedFile:
 def context() -> Context:
     layout = (("body.weight", 0, 20), ("head.weight", 20, 36), ("head.bias", 36, D))
     ones_D = torch.ones(D)
-    return Context(round=1, seed=5, reference_D=ones_D, server_update_D=ones_D, layout=layout)
+    return Context(
+        round=1, seed=5, reference_D=ones_D, server_update_D=ones_D, layout=layout, head="head"
+    )
 
 
 def in_a_later_round(stage: Stage, rows: Rows, file: CountedFile) -> float:

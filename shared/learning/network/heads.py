@@ -31,6 +31,18 @@ def last_linear(module: nn.Module) -> str:
     return names[-1]
 
 
+def last_layer(module: nn.Module) -> str:
+    """Name of a module's last linear layer; if it has none, of its last layer with parameters.
+
+    >>> last_layer(nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU()))
+    '0'
+    """
+    if any(isinstance(layer, nn.Linear) for layer in module.modules()):
+        return last_linear(module)
+    *_, last = (name for name, _ in module.named_parameters())
+    return last.rpartition(".")[0]
+
+
 def head_of(
     module: nn.Module,
     spec: ModelSpec,

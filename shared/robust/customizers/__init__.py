@@ -98,6 +98,11 @@ class Customizer(Stage):
         return False
 
     @property
+    def compares_heads(self) -> bool:
+        """Whether the customizer needs to know the model's last layer (`Context.head`)."""
+        return False
+
+    @property
     def continues(self) -> bool:
         """Whether the customizer continues from its models of the previous round.
 

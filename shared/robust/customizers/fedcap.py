@@ -47,6 +47,10 @@ class FedCAP(Customizer):
     def probes(self) -> bool:
         return True
 
+    @property
+    def compares_heads(self) -> bool:
+        return self.similarity == "last_layer"
+
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:

@@ -18,10 +18,11 @@ def test_draws_depend_on_seed_and_round() -> None:
     assert len({draw(seed=1, round=2), draw(seed=2, round=1), draw(seed=1, round=3)}) == 3
 
 
-def test_last_layer_covers_all_parameters_of_the_last_module() -> None:
-    layout = (("a.weight", 0, 3), ("a.bias", 3, 4), ("b.weight", 4, 6), ("b.bias", 6, 7))
-    assert Context(layout=layout).last_layer() == slice(4, 7)
-    assert Context(layout=layout[:3]).last_layer() == slice(4, 6)
+def test_last_layer_covers_all_parameters_of_the_named_layer() -> None:
+    layout = (("b.bias", 0, 1), ("b.weight", 1, 3), ("ba.weight", 3, 6), ("c.weight", 6, 7))
+    assert Context(layout=layout, head="b").last_layer() == slice(0, 3)
+    assert Context(layout=layout, head="c").last_layer() == slice(6, 7)
+    assert Context(layout=layout).last_layer() == slice(0, 7)
     with pytest.raises(ConfigurationError, match="no layout"):
         Context().last_layer()
 

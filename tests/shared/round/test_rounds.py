@@ -15,6 +15,8 @@ from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.figures.decision_record import DecisionRecord
+from rampart_fl.shared.learning.network.heads import head_of
+from rampart_fl.shared.learning.network.vector import build_module, spec_of
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import State
@@ -238,3 +240,16 @@ def test_newcomers_are_probed_only_if_other_clients_have_their_own_models() -> N
     assert rounds.to_probe(["a", "d"], True, {"a"}.__contains__) == ["d"]
     assert rounds.to_probe(["a", "d"], False, {"a"}.__contains__) == []
     assert plain.to_probe(["a", "d"], True, {"a"}.__contains__) == []
+
+
+@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [8] * 5}, "mlp", "cnn", "logistic"])
+def test_the_last_layer_is_the_models_head_even_if_its_name_is_not_the_last(model: Any) -> None:
+    tables = {"name": "hand", "data": {"dataset": "digits"}, "model": model}
+    fedcap = {"name": "fedcap", "similarity": "last_layer"}
+    experiment = Experiment.from_tables({**tables, "server": {"customizer": fedcap}})
+    module = build_module(experiment)
+    rounds = Rounds.of(experiment, spec_of(module), torch.device("cpu"))
+    context = rounds.context(0, torch.zeros(rounds.spec.dim))
+    inside_D = torch.zeros(rounds.spec.dim, dtype=torch.bool)
+    inside_D[context.last_layer()] = True
+    assert torch.equal(inside_D, head_of(module, rounds.spec))

@@ -8,7 +8,6 @@ from torch import Tensor
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.collusion import CollusionAttack, everyone, honest
 from rampart_fl.shared.attacks.model import attacks
-from rampart_fl.shared.errors import ConfigurationError
 
 
 @attacks.register("mimic")
@@ -29,12 +28,9 @@ class Mimic(CollusionAttack):
     """The updates that the attack can copy. `full`: the updates of benign clients; `partial`: the
     honest updates of fellow attackers."""
     target: int = Field(default=0, ge=0)
-    """Position of the copied client among the known clients, which are sorted by id."""
+    """Position of the copied client among the known clients, which are sorted by id. If fewer
+    clients are known in a round, the position is counted from the first one again."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)
-        if self.target >= len(known_BD):
-            raise ConfigurationError(
-                f"mimic cannot copy client {self.target}: only {len(known_BD)} updates are known"
-            )
-        return everyone(known_BD[self.target], own_FD)
+        return everyone(known_BD[self.target % len(known_BD)], own_FD)

@@ -5,10 +5,11 @@ By the paper's Proposition 1, the optimal degree of collaboration is
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
 Here, |C| is the number of honest clients. An honest client has m samples of variance σ², so the
-mean of these samples has the variance A = σ²/m. The honest clients' true means have the variance
-B = Δ². The number κ bounds the error of the server's pipeline. If the assumed number of hostile
-clients f is 0, κ is 0. Instead of B, Proposition 1 uses the squared distance between each client's
-true mean and the mean of all true means. On average, this squared distance is B.
+mean of these samples has the variance A = σ²/m. The number κ bounds the error of the server's
+pipeline. If the assumed number of hostile clients f is 0, κ is 0. In Proposition 1, B is the
+squared distance between a client's true mean and the mean of all true means. We use the mean of
+these squared distances. If the true means are drawn with the variance Δ², this mean is Δ²
+(1 - 1/|C|) on average.
 
 Legend: N honest clients, M samples, d coordinates.
 """
@@ -33,7 +34,7 @@ def optimum(samples: Sequence[Tensor], kappa: float) -> float:
         ConfigurationError: a client has fewer than two samples, or there is only one client.
 
     >>> optimum([torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [6.0]])], kappa=0)
-    0.06666666666666667
+    0.125
     """
     if len(samples) < 2 or min(map(len, samples)) < 2:
         raise ConfigurationError(
@@ -42,8 +43,9 @@ def optimum(samples: Sequence[Tensor], kappa: float) -> float:
         )
     noise = sum(float(x_Md.double().var(0).sum()) / len(x_Md) for x_Md in samples) / len(samples)
     means_Nd = torch.stack([x_Md.double().mean(0) for x_Md in samples])
-    apart = max(0.0, float(means_Nd.var(0).sum()) - noise)
-    gain = noise * (1 - 1 / len(samples))
+    others = 1 - 1 / len(samples)
+    apart = max(0.0, float(means_Nd.var(0).sum()) - noise) * others
+    gain = noise * others
     return gain / (gain + apart * (1 + kappa)) if gain else 0.0
 
 

@@ -114,6 +114,8 @@ def _too_few_rows(built: BuiltExperiment) -> list[str]:
 
 def _without_common_model(built: BuiltExperiment) -> list[str]:
     """If clients have no common model, the given settings that assume one; otherwise empty."""
+    from rampart_fl.shared.robust.rules.performance_aware import PerformanceAware
+
     if not built.personalizer.simulated_only:
         return []
     server, training = built.experiment.server, built.experiment.training
@@ -132,6 +134,7 @@ def _without_common_model(built: BuiltExperiment) -> list[str]:
         "training settings of a data attack, such as its learning_rate": any(
             attack.checked_training(training) != training for attack in built.data_attacks
         ),
+        "performance_aware": isinstance(built.plan.pipeline.rule, PerformanceAware),
         "a model with running statistics": bool(built.spec.statistics),
     }
     return [name for name, given in unfit.items() if given]

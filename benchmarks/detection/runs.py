@@ -35,7 +35,7 @@ SAME_VERDICTS = {
     "b63e946098de514f": "546047d882b76888",
     "fe951c6e43666428": "546047d882b76888",
     "57ff3b2f9c703c63": "546047d882b76888",
-    "a7fb0708e39fefac": "e24ea0f31d7b05e2",
+    "b91af5fcd540e993": "e24ea0f31d7b05e2",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -46,7 +46,7 @@ challenge stays in a row. 05c69bcd: the engine checks that detectors judge every
 few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts.
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
-and rounds without a finite update, which no recorded run has. a7fb0708: forgets clients that an
+and rounds without a finite update, which no recorded run has. b91af5fc: forgets clients that an
 operator evicted, which no recorded run has."""
 SAME_IF_ALL_TAKE_PART = {"e24ea0f31d7b05e2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.

@@ -226,6 +226,9 @@ def with_tolerable_f(
 class Rule(ToleratesF):
     """Aggregates rows into one vector."""
 
+    affine: ClassVar[bool] = False
+    """Whether the result also contains results of earlier rounds, in addition to the rows."""
+
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         """The aggregate (D,), the next state, and a report with the weight of each row.

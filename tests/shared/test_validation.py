@@ -298,6 +298,7 @@ def test_public_labels_are_checked_only_for_stages_that_need_them() -> None:
             {"attackers": [{"count": 1, "data_attack": {"name": "badnets", "epochs": 9}}]},
             "training settings of a data attack, such as its learning_rate",
         ),
+        ({"server": {"rule": "performance_aware"}}, "performance_aware"),
         ({**RESNET}, "a model with running statistics"),
     ],
 )

@@ -3,6 +3,7 @@
 Legend: M rows, D coordinates.
 """
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -31,6 +32,7 @@ class CenteredClipping(Rule):
     complexity = "O(nd)"
     passes = "2 per iteration"
     kept_vectors = 1
+    affine = True
     tau: float | None = Field(default=None, gt=0)
     """τ, the norm to which differences are clipped, in the units of the updates. By default, τ is
     the median of |x_i - v|, so that τ adapts to the scale of the updates. If the number of rows is
@@ -42,16 +44,19 @@ class CenteredClipping(Rule):
         centre_D = state.tensors.get("centre")
         if centre_D is not None:
             centre_D = to_device(centre_D, rows.device, rows.block_ND.dtype)
+        # Each row's coefficient in the result. The earlier centre has the rest.
+        shares_M = torch.zeros(len(rows), dtype=torch.float64)
         for _ in range(self.iterations):
             distances_M = linalg.norms(rows, centre_D)
             tau = float(distances_M.median()) if self.tau is None else self.tau
             weights_M = (tau / distances_M).nan_to_num(nan=1.0).clamp(max=1) / len(rows)
             moved_D = rows.combine(weights_M)
+            shares_M = shares_M * (1 - weights_M.sum()) + weights_M
             if centre_D is not None:
                 moved_D.add_(centre_D, alpha=1 - float(weights_M.sum()))
             centre_D = moved_D
         assert centre_D is not None
-        columns = {"score": distances_M, "weight": weights_M}
+        columns = {"score": distances_M, "weight": shares_M}
         report = Report(self.name, rows.ids, columns, {"tau": tau})
         return centre_D, _state(centre_D), report
 

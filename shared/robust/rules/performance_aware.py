@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import isfinite
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
@@ -50,6 +50,13 @@ class PerformanceAware(Rule):
     result. Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
     """Gaps are clipped to [0, max_gap]; if `max_gap` is None, gaps are not clipped."""
+
+    @field_validator("rule")
+    @classmethod
+    def _rule_is_linear(cls, rule: Rule) -> Rule:
+        if rule.affine:
+            raise ValueError(f"the result of {rule.name!r} also contains its earlier results")
+        return rule
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)

@@ -33,8 +33,12 @@ def test_each_aggregate_is_the_centre_of_the_next_round(steps: int) -> None:
     state, centre_D = rule.init(6), torch.zeros(6, dtype=torch.float64)
     for _ in range(3):
         block_ND = torch.randn(5, 6, generator=draws, dtype=torch.float64)
-        result_D, state, _ = rule.apply(Rows.of(block_ND), state, Context())
+        before_D, rows = centre_D, Rows.of(block_ND)
+        result_D, state, report = rule.apply(rows, state, Context())
         centre_D = by_hand(block_ND, centre_D, 0.7, steps)
+        shares_N = report.per_row["weight"]
+        mixed_D = shares_N @ block_ND + (1 - shares_N.sum()) * before_D
+        torch.testing.assert_close(result_D, mixed_D)
         torch.testing.assert_close(result_D, centre_D)
         result_D.zero_()
         torch.testing.assert_close(state.tensors["centre"], centre_D)

@@ -127,3 +127,9 @@ def test_squared_norms_may_exceed_the_range_of_float64(size: float) -> None:
     pair_ND = torch.cat([row_ND, row_ND * 1e-300])
     expected_D = run(pair_ND / size, [0.0, 5.0]) * size
     torch.testing.assert_close(run(pair_ND, [0.0, 5.0]), expected_D)
+
+
+def test_rule_whose_result_contains_earlier_results_is_refused() -> None:
+    """Equal weights and gaps must give the rule's own result, but the rows do not determine it."""
+    with pytest.raises(ConfigurationError, match="'centered_clipping' also contains its earlier"):
+        rules.build("performance_aware", rule="centered_clipping")

@@ -47,7 +47,8 @@ few rows for a rule's bound f, which no recorded run has, do not fail a round wi
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
 and rounds without a finite update, which no recorded run has. b91af5fc: forgets clients that an
-operator evicted, which no recorded run has."""
+operator evicted, which no recorded run has, and names the model's head, which no recorded run
+compares."""
 SAME_IF_ALL_TAKE_PART = {"e24ea0f31d7b05e2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 

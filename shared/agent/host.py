@@ -14,6 +14,7 @@ from rampart_fl.shared.agent.learning_client import LearningClient
 from rampart_fl.shared.built_experiment import build_for_clients
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.training.privacy import require_accountant
 from rampart_fl.shared.runtime.device import device as named_device
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def check_capabilities(settings: AgentSettings) -> Check:
     def check(experiment: Experiment) -> None:
         settings.check_trust(experiment)
         build_for_clients(experiment)
+        require_accountant(experiment.training.privacy)
 
     return check
 

@@ -59,6 +59,15 @@ def check_privacy(
             experiment.
     """
     require_accountable(privacy, module, personalizer)
+    require_accountant(privacy)
+
+
+def require_accountant(privacy: Privacy | None) -> None:
+    """Refuses private training on a machine without Opacus.
+
+    Raises:
+        ConfigurationError: Opacus is not installed.
+    """
     if privacy is not None and find_spec("opacus") is None:
         raise ConfigurationError(
             "[training.privacy] needs Opacus' accountant: pip install 'rampart-fl[privacy]'"

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.host import check_capabilities
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Privacy, Training
 from rampart_fl.shared.learning.data.client_data import ClientData
@@ -279,6 +281,9 @@ def test_batch_normalization_and_missing_opacus_are_rejected(
     monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'rampart-fl\[privacy\]'"):
         private(make_learner)
+    tables = {**Experiment.load("digits-benign").tables(), "training": {"privacy": {"clip": 1.0}}}
+    with pytest.raises(ConfigurationError, match="needs Opacus"):
+        check_capabilities(AgentSettings())(Experiment.from_tables(tables))
     check_privacy(None, nn.BatchNorm1d(2))
 
 

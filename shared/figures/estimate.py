@@ -78,11 +78,9 @@ def of_model(
     held = blocks_held(plan)
     kept = customizer.probes or experiment.policy == "buffered"
     drawn = experiment.most_rows
-    models = customizer.models_of(drawn)
-    models = max(
-        models, min(clients, models + n - drawn + challenged_controls(plan, drawn, clients))
-    )
-    record = RECORD + VERDICT * n + (4 * drawn * models if models == drawn else 0)
+    mixed = customizer.models_of(drawn)
+    models = max(mixed, min(clients, mixed + n - drawn + challenged_controls(plan, drawn, clients)))
+    record = RECORD + VERDICT * n + (4 * drawn * mixed if mixed == drawn else 0)
     records = record * experiment.rounds
     history, in_memory = (sum(history_rows(plan, seen).values()) for seen in (clients, 0))
     remembered = history - in_memory

@@ -131,6 +131,16 @@ def test_a_model_that_does_not_fit_into_memory_is_estimated() -> None:
     assert estimate(experiment).memory_bytes > 10**15
 
 
+def test_records_have_the_weights_of_all_customized_models_even_if_clients_are_summoned() -> None:
+    tables = {"name": "t", "data": {"dataset": "digits", "clients": 100}, "model": "logistic"}
+    sizes = {}
+    for summons in (0.0, 1.0):
+        server = {"customizer": "fedcap", "detectors": ["challenge"], "summons": summons}
+        half = Experiment.from_tables({**tables, "fraction": 0.5, "server": server})
+        sizes[summons] = estimate(half).record_bytes / half.rounds
+    assert sizes == {0.0: 600 + 150 * 50 + 4 * 50**2, 1.0: 600 + 150 * 100 + 4 * 50**2}
+
+
 def test_models_of_challenged_clients_that_are_not_drawn_are_estimated() -> None:
     """The detector `challenge` challenges about five clients of the next round for comparison.
 

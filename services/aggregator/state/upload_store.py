@@ -28,7 +28,7 @@ local ticket = raw and cjson.decode(raw)
 if not ticket or ticket.round ~= tonumber(ARGV[2]) or ticket.kind ~= wanted[ARGV[3]] then
   -- At the end of a round, its tickets are deleted unless the policy is buffered.
   local ended = ARGV[2] == f[1] and ARGV[3] ~= 'evaluation' and f[3] ~= 'buffered' and
-    (f[2] == 'aggregating' or f[2] == 'published' or f[2] == 'failed' or f[2] == 'evaluating')
+    f[2] ~= 'joining' and f[2] ~= 'collecting'
   return {(tonumber(ARGV[2]) < tonumber(f[1]) or ended) and 'late' or 'no-ticket'}
 end
 local open = ARGV[3] == 'evaluation' and f[2] == 'evaluating' or ARGV[3] ~= 'evaluation' and

@@ -53,7 +53,7 @@ router = APIRouter(
     prefix="/v1/runs/{run}", tags=["training"], responses=problems(refusals.RunNotFound)
 )
 heartbeats = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
-CLOSED = ("aggregating", "published", "failed", "evaluating")
+CLOSED = ("aggregating", "published", "failed", "evaluating", "done")
 """Phases in which the current round accepts no more updates, unless the policy is buffered."""
 BODY = (
     refusals.LengthRequired,

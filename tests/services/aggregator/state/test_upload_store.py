@@ -84,6 +84,7 @@ async def test_final_evaluation_accepts_evaluations_but_no_updates(live_run: Any
     assert (await run.uploads.accept(live_run.receipt("a", kind="update")))[0] == "late"
     assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
     await run.state.end(live_run.fence, 0.0)
+    assert (await run.uploads.accept(live_run.receipt("b", kind="update")))[0] == "late"
     assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
     assert (await run.uploads.accept(live_run.receipt("b", kind="evaluation")))[0] == "no-ticket"
 

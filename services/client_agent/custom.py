@@ -37,7 +37,7 @@ from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, wrong_counts
-from rampart_fl.shared.protocol.messages import ClientReport, Ticket
+from rampart_fl.shared.protocol.messages import MOST_METRICS, ClientReport, Ticket
 from rampart_fl.shared.protocol.reports import sendable
 from rampart_fl.shared.protocol.traffic import claims
 from rampart_fl.shared.runtime.compute import compute_on
@@ -148,7 +148,9 @@ class FitEvaluate:
         received, spec = tensors(model)
         answer = self._client.evaluate(received, self._config(ticket, spec))
         loss, samples, metrics = parts(answer, "evaluate", "loss")
-        measured = numbers({"loss": loss, **metrics}, {"test_samples": float(samples)})
+        counts = {"test_samples": float(samples)}
+        # Two numbers are added: `correct_customized` below, and `train_samples` in the report.
+        measured = numbers({"loss": loss, **metrics}, counts, MOST_METRICS - 2)
         if "accuracy" in measured:
             measured["correct_customized"] = measured["accuracy"] * samples
         return measured
@@ -218,15 +220,19 @@ def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64
 
 
 def numbers(
-    metrics: Mapping[str, Any], counts: Mapping[str, float] = MappingProxyType({})
+    metrics: Mapping[str, Any],
+    counts: Mapping[str, float] = MappingProxyType({}),
+    most: int = MOST_METRICS,
 ) -> dict[str, float]:
     """The metrics that can be reported; the given counts replace metrics with the same names.
+
+    At most `most` numbers can be reported. The last metrics are left out first.
 
     A metric can be reported if its value is finite and its name is in lower case. An accuracy must
     also be between 0 and 1. A count must pass the check `wrong_counts`.
 
     >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"}, {"test_samples": 4})
-    {'accuracy': 0.5, 'test_samples': 4}
+    {'test_samples': 4, 'accuracy': 0.5}
     """
     kept: dict[str, float] = {}
     for name, value in metrics.items():
@@ -234,7 +240,9 @@ def numbers(
             kept |= ClientReport(samples=1, metrics={name: float(value)}).metrics
         except (ValidationError, TypeError, ValueError):
             _warn(name, value)
-    kept |= counts
+    kept = {**counts, **kept, **counts}
+    for name in list(kept)[most:]:
+        _warn(name, kept.pop(name))
     wrong = [*wrong_counts(kept), *([] if 0 <= kept.get("accuracy", 0) <= 1 else ["accuracy"])]
     for name in wrong:
         _warn(name, kept.pop(name))

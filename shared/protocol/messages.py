@@ -41,9 +41,10 @@ Labels = Annotated[
 LABELS: dict[str, str] = {}
 """The default value of the field `labels`: the client has no labels."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+MOST_METRICS = 64
 Metrics = Annotated[
     dict[MetricName, Metric],
-    Field(max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]),
+    Field(max_length=MOST_METRICS, examples=[{"test_samples": 20, "correct_local": 19}]),
     AfterValidator(check_counts),
 ]
 

@@ -24,7 +24,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.protocol.messages import MOST_METRICS, Ticket
 
 DOCS = Path(__file__).parents[3] / "docs/your-own-client.md"
 EXPERIMENT = """
@@ -343,6 +343,29 @@ def test_unreportable_metrics_are_left_out_with_a_warning(caplog: pytest.LogCapt
         kept = numbers({"a": 1, "b": float("inf"), "C": 2.0, "d": "warm", "e": None})
     assert kept == {"a": 1.0}
     assert len(caplog.records) == 4
+
+
+def test_metrics_beyond_the_maximum_number_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Counting()
+    client.measured = 0.5, 4, {"accuracy": 0.75, **{f"class_{n}": 0.5 for n in range(100)}}
+    participant = make(client, tmp_path)
+    upload = asyncio.run(participant.work(ticket(), MODEL))
+    report = wire.read_report(wire.read_header(io.BytesIO(upload), len(upload), SPEC), 5)
+    measured = asyncio.run(participant.evaluate(ticket("evaluate"), MODEL))
+    for metrics in (report.metrics, measured):
+        assert MOST_METRICS - 2 <= len(metrics) <= MOST_METRICS
+        assert {
+            "accuracy",
+            "loss",
+            "test_samples",
+            "correct_customized",
+            "class_0",
+        } <= metrics.keys()
+        assert "class_99" not in metrics
+    assert report.metrics["train_samples"] == 7
+    assert "'class_99' with value 0.5 cannot be reported" in caplog.text
 
 
 @pytest.mark.parametrize("accuracy", [75.0, -0.1, 1.01])

@@ -140,6 +140,12 @@ def _without_common_model(built: BuiltExperiment) -> list[str]:
     return [name for name, given in unfit.items() if given]
 
 
+def _noise_beyond_uploads(built: BuiltExperiment) -> bool:
+    """Whether noise would change coordinates that clients never upload."""
+    noisy = built.experiment.training.output_noise > 0
+    return noisy and not built.personalizer.uploads_all
+
+
 NO_SHARED_BOUND = Constraint(
     "If groups are isolated, no bound on barred clients connects them.",
     _detectors_sharing_a_bound,
@@ -292,6 +298,12 @@ CONSTRAINTS = (
         "The personalizer suits the model.",
         lambda m: misfits(m).personalizer,
         "{culprit}",
+    ),
+    Constraint(
+        "Output noise is added only to coordinates that clients upload.",
+        lambda m: [m.personalizer.name] if _noise_beyond_uploads(m) else [],
+        "clients of {personalizer} never upload some coordinates, but training.output_noise would "
+        "change them; leave out one of the two",
     ),
     Constraint(
         "If training is private, its privacy loss can be computed.",

@@ -154,6 +154,11 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         {**DIGITS, "fraction": 0.25, "server": {"rule": "krum", "f": 3}},
         "no round can succeed: krum needs n >= 2f + 3 = 9 rows: n=5, f=3",
     ),
+    "Output noise is added only to coordinates that clients upload.": (
+        {**DIGITS, "personalizer": "fedper", "training": {"output_noise": 0.1}},
+        "clients of fedper never upload some coordinates, but training.output_noise would change "
+        "them; leave out one of the two",
+    ),
     "If clients have no common model, no setting assumes a common model.": (
         {**DIGITS, "personalizer": EXACT, "fraction": 0.5, "server": {"momentum": 0.9}},
         "`interpolated` in exact mode has no common model: every client takes plain steps towards "

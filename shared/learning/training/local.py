@@ -8,7 +8,7 @@ S steps in a round, D parameters.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,6 +84,7 @@ def train(
 
     begun = personalizer_calls.begin(personalizer, received_KD, own)
     local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
+    local = replace(local, personal=_finite(local.personal, {**begun.personal, **own}))
 
     if measure:
         metrics |= _measure_trained(learner, cohort, batches, local)
@@ -91,11 +92,27 @@ def train(
     if learner.training.output_noise:
         noise_KD = output_noise(learner.training.output_noise, batches.draws(0), update_KD)
         noise_KD[list(range(len(noise_KD)) if learner.hostile else hostile)] = 0
+        noise_KD[:, learner.spec.trainable :] = 0  # Noise can make running variances negative.
         update_KD = update_KD + noise_KD
     if learner.training.privacy is not None:
         kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
         metrics["epsilon"] = spent_epsilon(learner.training, cohort.train_K, kept[STEPS])
     return CohortResult(update_KD, kept, metrics)
+
+
+def _finite(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Personal state after a round; a client whose training diverged keeps its earlier state."""
+    if not after:
+        return after
+    finite_K = torch.stack(
+        [one.reshape(len(one), -1).isfinite().all(1) for one in after.values()]
+    ).all(0)
+    if bool(finite_K.all()):
+        return after
+    return {
+        name: torch.where(finite_K.view(-1, *[1] * (one.ndim - 1)), one, before[name])
+        for name, one in after.items()
+    }
 
 
 def _measure_trained(

@@ -147,6 +147,9 @@ class Personalizer(FamilyMember, ABC):
     need `whole` to be True.
     """
 
+    uploads_all: ClassVar[bool] = True
+    """False if the upload is always 0 in some coordinates, such as those of the head."""
+
     @property
     def simulated_only(self) -> bool:
         """Whether a client needs all clients' models; only a simulation can provide them."""

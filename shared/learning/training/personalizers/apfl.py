@@ -46,6 +46,12 @@ class APFL(Personalizer):
         mixed_KD = self.personalized(local.model_KD, local.personal)
         gradient_KD, mixed_gradient_KD = task.gradients(batch, local.model_KD, personal=[mixed_KD])
         after_KD = own_KD - task.learning_rate * alpha_K[:, None] * mixed_gradient_KD
+        ones_1D = torch.ones_like(own_KD[:1])
+        trained_1D = task.parameters(ones_1D)
+        if trained_1D is not ones_1D:
+            # The local model's running statistics are those of the mixture, which sees the batches.
+            seen_KD = mixed_KD - task.learning_rate * mixed_gradient_KD
+            after_KD = torch.where(trained_1D.bool(), after_KD, seen_KD)
         if self.adaptive:
             apart_KD = task.parameters(own_KD - local.model_KD)
             slope_K = (apart_KD * mixed_gradient_KD).sum(1)

@@ -36,6 +36,7 @@ class FedBABU(Personalizer):
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"
     whole: ClassVar[bool] = False
+    uploads_all: ClassVar[bool] = False
     head: str | None = None
     """Name of the layer that the federation does not train; the last linear layer by default."""
     tuned: Literal["all", "head", "body"] = "all"
@@ -54,7 +55,10 @@ class FedBABU(Personalizer):
         head_D, own_KD = task.head(self.head), local.personal["model"]
         gradient_KD, own_gradient_KD = task.gradients(batch, local.model_KD, personal=[own_KD])
         if self.tuned != "all":
-            own_gradient_KD = own_gradient_KD.masked_fill(head_D == (self.tuned == "body"), 0)
+            # The running statistics follow the batches, whatever is fine-tuned.
+            trained_D = task.parameters(torch.ones_like(own_KD[:1]))[0].bool()
+            frozen_D = trained_D & (head_D == (self.tuned == "body"))
+            own_gradient_KD = own_gradient_KD.masked_fill(frozen_D, 0)
         own_KD = torch.sub(own_KD, own_gradient_KD, alpha=task.learning_rate)
         after = task.descend(local, gradient_KD)
         body_KD = torch.where(head_D, received_KD, after.model_KD)

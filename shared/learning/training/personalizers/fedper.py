@@ -37,6 +37,7 @@ class FedPer(Personalizer):
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"
     whole: ClassVar[bool] = False
+    uploads_all: ClassVar[bool] = False
     head: str | None = None
     """Name of the layer that stays local; the last linear layer by default."""
 

@@ -27,6 +27,7 @@ class LocalOnly(Personalizer):
 
     paper = "FedCAP, section VI-A2 (Local)"
     whole: ClassVar[bool] = False
+    uploads_all: ClassVar[bool] = False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}

@@ -18,6 +18,16 @@ from rampart_fl.shared.seeding import generator
 
 MakeLearner = Callable[..., Learner]
 NAMES = ["a", "b", "c"]
+NORMED = {"name": "module", "path": "tests.shared.learning.training.test_local:Normed"}
+
+
+class Normed(nn.Sequential):
+    """A network with batch normalization of four features."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 10)
+        )
 
 
 def plain_fedcap(
@@ -99,6 +109,73 @@ def test_agent_and_simulator_compute_the_same_round(
         )
         for metric, value in alone.metrics.items():
             assert value == pytest.approx(trained.metrics[metric][k].item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("personalizer", ["ditto", "fedcap", "apfl", "fedper", "fedrod", "fedbabu"])
+def test_client_whose_training_diverges_keeps_its_personal_state(
+    make_learner: MakeLearner, clients: list[ClientData], personalizer: str
+) -> None:
+    learner = make_learner(personalizer=personalizer)
+    received_KD, personal = start(learner)
+    received_KD[1] *= 1e300
+    cohort = Cohort.of(clients, torch.float64)
+    batches = Batches.draw(cohort.train_K, NAMES, learner.training, seed=5, round_=3)
+    trained = train(learner, cohort, batches, received_KD, personal)
+    for name, before in personal.items():
+        after = trained.personal[name]
+        assert after.isfinite().all()
+        assert torch.equal(after[1], before[1])
+        assert not torch.equal(after[0], before[0]) and not torch.equal(after[2], before[2])
+    assert not trained.update_KD[1].isfinite().all()
+
+
+def rounds_of(learner: Learner, data: ClientData, received_KD: Tensor, rounds: int) -> Tensor:
+    """The running statistics of a client's personal model after some rounds."""
+    personal = learner.personalizer.init(learner.initial_model()[None])
+    cohort = Cohort.of([data], torch.float64)
+    batches = Batches.draw(cohort.train_K, ["a"], learner.training, seed=5, round_=0)
+    for _ in range(rounds):
+        personal = train(learner, cohort, batches, received_KD, personal).personal
+    return personal["model"][0, learner.spec.trainable :]
+
+
+def test_running_variances_of_apfl_stay_positive(
+    make_learner: MakeLearner, clients: list[ClientData]
+) -> None:
+    """The client's variances are far below those of the received models."""
+    learner = make_learner(personalizer={"name": "apfl", "adaptive": False}, model=NORMED)
+    received_KD = learner.initial_model()[None].clone()
+    (place,) = [(a, b) for name, a, b in learner.spec.statistics if name.endswith("running_var")]
+    received_KD[:, slice(*place)] = 10.0
+    own_D = rounds_of(learner, clients[0], received_KD, 20)
+    assert (own_D[place[0] - learner.spec.trainable : place[1] - learner.spec.trainable] > 0).all()
+
+
+@pytest.mark.parametrize("tuned", ["all", "head", "body"])
+def test_running_statistics_of_fedbabu_follow_the_batches(
+    make_learner: MakeLearner, clients: list[ClientData], tuned: str
+) -> None:
+    learner = make_learner(personalizer={"name": "fedbabu", "tuned": tuned}, model=NORMED)
+    received_KD = learner.initial_model()[None]
+    own_D = rounds_of(learner, clients[0], received_KD, 1)
+    assert (own_D != received_KD[0, learner.spec.trainable :]).all()
+
+
+def test_running_statistics_get_no_output_noise(
+    make_learner: MakeLearner, clients: list[ClientData]
+) -> None:
+    updates = []
+    for noise in (0.0, 0.5):
+        learner = make_learner(
+            model=NORMED, personalizer="none", training={"output_noise": noise, "batch_size": 4}
+        )
+        cohort = Cohort.of(clients, torch.float64)
+        batches = Batches.draw(cohort.train_K, NAMES, learner.training, seed=5, round_=3)
+        received_KD = learner.initial_model().expand(3, -1).clone()
+        updates.append(train(learner, cohort, batches, received_KD, {}).update_KD)
+    end = learner.spec.trainable
+    assert torch.equal(updates[0][:, end:], updates[1][:, end:])
+    assert not torch.equal(updates[0][:, :end], updates[1][:, :end])
 
 
 def test_repeated_round_is_bit_identical(

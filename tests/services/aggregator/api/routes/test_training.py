@@ -120,7 +120,7 @@ async def test_upload_is_accepted_only_by_the_run_that_issued_its_ticket(
     accepted = await put(api, tokens[1], upload(3), run=run)
     assert accepted.status_code == 200
     late = await put(api, tokens[2], upload(3))
-    assert (late.status_code, slug(late)) == (409, "no-ticket"), "its ticket ended with its run"
+    assert (late.status_code, slug(late)) == (410, "late"), "its ticket ended with its run"
     assert await live_run.run.uploads.receipts(0) == [kept]
     counted = [receipt.client for receipt in await following.run.uploads.receipts(0)]
     assert counted == NAMES[1:2]

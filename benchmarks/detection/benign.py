@@ -105,12 +105,13 @@ def _paired(judged: Sequence[Figures]) -> Iterator[str]:
     both = [one for one in judged if "without" in one]
     if not both:
         return
-    touched = sum(bool(one["silenced"] or one["challenged"]) for one in both)
+    signs = ("silenced", "challenged", "examined")
+    touched = sum(any(one.get(sign) for sign in signs) for one in both)
     yield ""
     yield (
         f"{len(both)} of these combinations without a detector: accuracy with it minus accuracy"
         f" without, in points, mean and 95% t interval. In {touched} of them the detector kept an"
-        " update out or changed a model; the others are equal for that reason."
+        " update out, changed a model or summoned a client; the others are equal for that reason."
     )
     rows = []
     for name in ACCURACIES:

@@ -72,6 +72,7 @@ class Run:
         network: whether the real services run over HTTP instead of the simulation.
         without: the table that a second run leaves out, which is the same otherwise. The figures
             then include `without`: the second run's accuracies, for the first run's honest clients.
+        first: figures of the first run, if it was executed before without a second run.
     """
 
     tables: Mapping[str, Any]
@@ -81,6 +82,7 @@ class Run:
     claim: int | None = None
     network: bool = False
     without: Literal["", "detectors", "attackers"] = ""
+    first: Figures | None = None
 
     @property
     def key(self) -> str:
@@ -130,7 +132,11 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
     from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
 
-    waiting = [run for run in runs if run.key not in kept.entries]
+    waiting = [
+        replace(run, first=kept.entries.get(replace(run, without="").key))
+        for run in runs
+        if run.key not in kept.entries
+    ]
     left, began = sum(run.seconds for run in waiting), time.monotonic()
     spent = 0.0
     networked = any(run.network for run in waiting)
@@ -159,17 +165,20 @@ def execute(run: Run) -> Figures:
     except RampartError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     times = {"wall_s": time.monotonic() - began, "core_s": time.process_time() - busy}
-    return {**result, **{name: round(value, 2) for name, value in times.items()}}
+    before = run.first or dict.fromkeys(times, 0.0)
+    return {**result, **{name: round(before[name] + value, 2) for name, value in times.items()}}
 
 
 def run_simulation(run: Run, experiment: Any) -> Figures:
     """Simulates a run in this process on one thread."""
     from benchmarks.detection.figures import ACCURACIES
 
-    figures = simulate(run, experiment)
+    figures = _first(run, experiment)
     if run.without:
-        # If detectors exclude no update and change no model, the run without detectors is the same.
-        touched = figures["silenced"] or figures["honest_evicted"] or figures["challenged"]
+        # If detectors exclude no update, change no model and summon nobody, the run without
+        # detectors is the same. Runs before there were summons do not have `examined`.
+        signs = ("silenced", "honest_evicted", "challenged", "examined")
+        touched = any(figures.get(sign) for sign in signs)
         if run.without == "attackers":
             touched, bare = True, {**run.tables, "attackers": []}
         else:
@@ -179,6 +188,12 @@ def run_simulation(run: Run, experiment: Any) -> Figures:
             other = simulate(run, type(experiment).from_tables(bare), experiment)
         figures["without"] = {name: other[name] for name in ACCURACIES}
     return figures
+
+
+def _first(run: Run, experiment: Any) -> Figures:
+    if run.first is None:
+        return simulate(run, experiment)
+    return {name: run.first[name] for name in run.first.keys() - {"key", "commit", "label"}}
 
 
 def simulate(run: Run, experiment: Any, described: Any = None) -> Figures:

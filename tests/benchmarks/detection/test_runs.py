@@ -99,6 +99,21 @@ def test_run_altered_by_a_detector_is_paired_with_a_run_without_detectors() -> N
     assert entries["without"]["received"] != entries["received"]
 
 
+@pytest.mark.processes
+def test_cached_run_is_not_repeated_for_its_pair(tmp_path: Path) -> None:
+    path = tmp_path / "cache.jsonl"
+    judged = run(tables=ONE.tables([{"name": "norm_bound", "threshold": 1e-3}]))
+    ((_, first),) = finish([judged], Cache.of(path), jobs=1)
+    path.write_text(path.read_text().replace(f'"rounds": {ONE.rounds}', '"rounds": 99'))
+    pair = replace(judged, without="detectors")
+    ((_, both),) = finish([pair], Cache.of(path), jobs=1)
+    assert both["rounds"] == 99
+    assert both["key"] == pair.key != judged.key
+    assert both["core_s"] > first["core_s"]
+    whole = execute(pair)
+    assert both["without"] == whole["without"] != {name: whole[name] for name in whole["without"]}
+
+
 def test_attack_is_compared_with_the_same_run_of_honest_clients() -> None:
     """Both accuracies are those of the seven clients that are honest in either run."""
     attacked = ONE.tables([], ATTACKERS)

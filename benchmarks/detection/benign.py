@@ -68,7 +68,7 @@ def write(options: Options, judged: Sequence[tuple[Run, Figures]]) -> Iterator[s
         )
         + "."
     )
-    yield from _paired([one for _, one in judged])
+    yield from _paired(judged)
     yield from _evictions(judged)
 
 
@@ -101,10 +101,11 @@ def _strata(judged: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
                 yield [name, *report.honest_evictions(of_level), *report.excluded_rounds(of_level)]
 
 
-def _paired(judged: Sequence[Figures]) -> Iterator[str]:
-    both = [one for one in judged if "without" in one]
-    if not both:
+def _paired(judged: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+    pairs = [(run.label["fraction"], one) for run, one in judged if "without" in one]
+    if not pairs:
         return
+    both = [one for _, one in pairs]
     signs = ("silenced", "challenged", "examined")
     touched = sum(any(one.get(sign) for sign in signs) for one in both)
     yield ""
@@ -113,14 +114,22 @@ def _paired(judged: Sequence[Figures]) -> Iterator[str]:
         f" without, in points, mean and 95% t interval. In {touched} of them the detector kept an"
         " update out, changed a model or summoned a client; the others are equal for that reason."
     )
+    rows = _gaps("", both)
+    for fraction in sorted({fraction for fraction, _ in pairs}, reverse=True):
+        cell = [one for level, one in pairs if level == fraction]
+        rows += _gaps(f", fraction {fraction:g}", cell)
+    yield from report.table(("accuracy", "runs", "mean", "low", "high", "least", "most"), rows)
+
+
+def _gaps(suffix: str, results: Sequence[Figures]) -> list[list[str]]:
     rows = []
     for name in ACCURACIES:
-        gaps = report.gaps(both, name)
+        gaps = report.gaps(results, name)
         if gaps:
             middle, low, high = of_mean(gaps)
             cells = [f"{value:+.2f}" for value in (middle, low, high, min(gaps), max(gaps))]
-            rows.append([name, str(len(gaps)), *cells])
-    yield from report.table(("accuracy", "runs", "mean", "low", "high", "least", "most"), rows)
+            rows.append([name + suffix, str(len(gaps)), *cells])
+    return rows
 
 
 def _evictions(judged: Sequence[tuple[Run, Figures]]) -> Iterator[str]:

@@ -48,7 +48,8 @@ class Eviction(Table):
     that joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
-    runs."""
+    runs. Detectors bar fewer than half of all clients from the federation; beyond this limit, they
+    evict clients only from the run."""
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":

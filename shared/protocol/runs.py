@@ -181,4 +181,9 @@ class Member(Message):
     quarantine: Quarantine | None = Field(
         default=None, description="why the client is barred for some rounds, and until which round"
     )
+    abstained: bool = Field(
+        default=False,
+        description="whether a detector asked for the client's eviction in the last round, but no "
+        "more clients may be barred",
+    )
     ticket: Ticket | None = None

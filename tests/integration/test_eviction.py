@@ -171,10 +171,13 @@ def test_detector_abstains_with_a_warning_beyond_the_eviction_budget(
     assert len(status.evicted) == most
     assert status.abstained == [c for c, decision in barred.items() if decision == "abstained"]
     assert f"would bar {3 - most} more" in status.warnings[-1]
+    members = {member.client_id: member for member in hosted.run.members()}
+    assert [c for c, member in members.items() if member.abstained] == status.abstained
     assert happened(hosted, "abstained") == [("abstained", "")]
     # An operator's eviction is not limited by the budget, but counts towards it.
     undecided = status.abstained[0]
     assert hosted.run.decide(undecided, "evict", "I see it").evicted
+    assert not {m.client_id: m for m in hosted.run.members()}[undecided].abstained
     hold.on = False
     hosted.wait()
     assert undecided in hosted.run.status().evicted

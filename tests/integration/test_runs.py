@@ -210,6 +210,32 @@ def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
     assert hosted.record(0).participants == NAMES[:2]
 
 
+def test_detectors_of_many_runs_bar_fewer_than_half_of_the_federation(host: Host) -> None:
+    """Each run bars at most half of its own members: 3 of 7, then 1 of 4, then 1 of 3."""
+    server = {
+        **FEDCAP,
+        "detectors": [{"name": "norm_bound", "threshold": 5}],
+        "eviction": {"scope": "federation"},
+    }
+    names = [f"client-{k}" for k in range(7)]
+    hosted = host(experiment(7, rounds=2, server=server))
+    second = hosted.operator.submit(experiment(clients=4, rounds=2, server=server)).run
+    hosted.scripted(names[:3])
+    hosted.scripted(names[3:], scale=100.0)
+    hosted.wait()
+    barred = [one.client_id for one in hosted.operator.clients() if one.barred]
+    assert barred == hosted.run.status().evicted
+    assert len(barred) == 3
+    hosted.run = hosted.operator.run(second)
+    hosted.run.await_start()
+    hosted.scripted(names[:3])
+    (loud,) = set(names[3:]) - set(barred)
+    hosted.scripted([loud], scale=100.0)
+    hosted.wait()
+    assert hosted.run.status().evicted == [loud]
+    assert [one.client_id for one in hosted.operator.clients() if one.barred] == barred
+
+
 @pytest.mark.timeout(400)
 def test_agents_take_part_in_every_run_whichever_process_is_killed(tmp_path: Path) -> None:
     """A different process is killed in each run, and the aggregator after each run.

@@ -78,7 +78,7 @@ PUBLISH = (
     FENCED
     + """
 -- KEYS state history evicted fence events receipts tickets pulls quarantined segments
---   old_receipts barred federation_events late
+--   old_receipts barred federation_events late clients
 -- ARGV fence round status entry evictions snapshot position keep_seconds quarantines abstained
 --   segment forgotten bar ('1' to bar evicted clients from the federation) moved
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
@@ -98,6 +98,11 @@ redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6
   'abstained', ARGV[10])
 redis.call('EXPIRE', KEYS[6], ARGV[8])
 if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[7], KEYS[11]) end
+-- Rounds of many runs bar clients from the federation; together, they bar fewer than half.
+local left = 0
+if ARGV[13] == '1' then
+  left = math.floor((redis.call('HLEN', KEYS[15]) - 1) / 2) - redis.call('HLEN', KEYS[12])
+end
 for id, why in pairs(cjson.decode(ARGV[5])) do
   redis.call('HDEL', KEYS[7], id)
   redis.call('HDEL', KEYS[8], id)
@@ -105,7 +110,8 @@ for id, why in pairs(cjson.decode(ARGV[5])) do
     redis.call('XADD', KEYS[5], '*', 'type', 'evicted', 'client', id, 'round', ARGV[2],
       'reason', cjson.decode(why).reason)
   end
-  if ARGV[13] == '1' and redis.call('HSETNX', KEYS[12], id, why) == 1 then
+  if left > 0 and redis.call('HSETNX', KEYS[12], id, why) == 1 then
+    left = left - 1
     redis.call('XADD', KEYS[13], '*', 'type', 'barred', 'client', id)
   end
 end
@@ -213,7 +219,8 @@ class RoundStore:
     ) -> None:
         """Publishes a round's record, snapshot, evictions and quarantines in one atomic step.
 
-        If `everywhere` is true, evicted clients are also barred from the whole federation.
+        If `everywhere` is true, evicted clients are also barred from the whole federation, as long
+        as fewer than half of the federation's clients are barred.
         """
         keys = self.keys
         await self.redis.run(
@@ -223,6 +230,7 @@ class RoundStore:
                 *(keys.receipts(filed.round), keys.tickets, keys.pulls, keys.quarantined),
                 *(keys.segments, keys.receipts(filed.round - ANSWERED)),
                 *(self.federation.barred, self.federation.events, keys.late),
+                self.federation.clients,
             ),
             fence,
             filed.round,

@@ -97,13 +97,15 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
 
 
 def _note(member: Member) -> str:
-    """A note on a client: why it is evicted or in quarantine, or why it declined the run."""
+    """A note on a client: what was decided about it, or why it declined the run."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.reason}"
     if member.quarantine is not None:
         why = member.quarantine
         kind = "proposed" if why.kind == "proposal" else "quarantined"
         return f"{kind}, until round {why.until}: {why.reason}"
+    if member.abstained:
+        return "abstained: only left out of the last round, because no more clients may be barred"
     if member.accept is False:
         return f"declined: {member.reason}"
     return "" if member.slot is not None else "accepted"

@@ -65,6 +65,7 @@ function MemberAction({ store, member, refresh }) {
 export function member_state(member) {
   if (member.evicted) return "evicted";
   if (member.quarantine) return member.quarantine.kind === "proposal" ? "proposed" : "quarantined";
+  if (member.abstained) return "abstained";
   if (member.accept === false && member.slot === null) return "declined";
   return member.online ? "online" : "offline";
 }

@@ -126,7 +126,8 @@ class RobustDistance(Detector):
             score=apart,
             threshold=1.0,
             reason=f"{apart:.3g} of the tolerated distance and {moving:.3g} of the tolerated "
-            f"movement above the medians; evidence {evidence:.3g} of {self.limit:g}",
+            f"movement above the medians; evidence {evidence:.3g} "
+            f"{'exceeds' if decision == 'evicted' else 'of'} {self.limit:g}",
             evidence=evidence,
         )
 

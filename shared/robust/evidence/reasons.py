@@ -110,8 +110,8 @@ def trial_reason(
         )
     if one.waited:
         waits = " waits for evidence on the other senders;" if decision == "rejected" else ""
-        return (
-            f"evidence exceeded {one.limit:.3g} after {one.rounds} rounds on trial "
-            f"({odds});{waits} {why}"
-        )
+        held = f"evidence {one.evidence:.3g} exceeds {one.limit:.3g}"
+        if one.evidence <= one.limit:
+            held = f"evidence {one.evidence:.3g} of {one.limit:.3g}, which it exceeded earlier,"
+        return f"{held} after {one.rounds} rounds on trial ({odds});{waits} {why}"
     return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

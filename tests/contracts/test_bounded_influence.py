@@ -46,8 +46,11 @@ LARGEST = {
     "f < n": 14,
     "bounded by the threshold": 14,
     "that of its rule": 7,
+    "inherited": 7,
+    "f < n/2s": 3,
 }
-"""The largest number of hostile rows among N rows, keyed by a breakdown's text before a comma."""
+"""The largest number of hostile rows among N rows, keyed by a breakdown's text before a comma or
+semicolon."""
 
 FEW_STEPS = {"rfa": 1e3}
 """Rules that stop before they converge. The values are the documented distances, in honest radii,
@@ -136,6 +139,21 @@ def test_influence_stays_bounded_behind_every_pre_aggregator(before: str, expone
         for seed in range(3):
             check(pipeline, seed, [exponent, exponent / 2], same=False)
             check(pipeline, seed, [exponent] * F, same=True)
+
+
+@pytest.mark.parametrize("before", preaggregators.names())
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 20.0])
+def test_most_hostile_rows_that_a_preaggregator_tolerates_have_bounded_influence(
+    before: str, exponent: float
+) -> None:
+    largest = LARGEST[preaggregators.get(before).breakdown.partition(";")[0]]
+    # `gas` keeps n - f rows, and the rule after it needs n - f > 2f.
+    f = (N - 1) // 3 if before == "gas" else largest
+    for rule in ("trimmed_mean", "geometric_median"):
+        pipeline = Pipeline.of([before, rule], f=f)
+        for seed in range(2):
+            hostile_FD = 3 * hostile(seed, [exponent], same=True, f=f)
+            assert moved(pipeline, seed, hostile_FD) <= N**0.5
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rampart_fl.services.console.display.progress import Progress
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families import plugins
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 
 
@@ -36,7 +37,8 @@ def fetch_all(experiments: Iterable[Experiment]) -> None:
         for table in (experiment.data, server.root, server.public, server.test):
             if table is None:
                 continue
-            member = datasets.parse(table.dataset)
+            with plugins.record_lookups(experiment.packages):
+                member = datasets.parse(table.dataset)
             if member.name not in fetched:
                 fetch(member)
             fetched.add(member.name)

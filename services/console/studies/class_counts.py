@@ -49,14 +49,16 @@ def count_classes(experiment: Experiment) -> list[ClientSampleCounts]:
     """
     import torch
 
+    from rampart_fl.shared.families import plugins
     from rampart_fl.shared.learning.data.client_data import client_data
 
     clients = []
-    for slot, name in enumerate(experiment.client_names):
-        own = client_data(experiment.data, slot, experiment.seed)
-        y = torch.cat([own.y_train, own.y_test])
-        counts = y.bincount(minlength=own.classes).tolist()
-        clients.append(ClientSampleCounts(name, len(own.y_train), len(own.y_test), counts))
+    with plugins.record_lookups(experiment.packages):
+        for slot, name in enumerate(experiment.client_names):
+            own = client_data(experiment.data, slot, experiment.seed)
+            y = torch.cat([own.y_train, own.y_test])
+            counts = y.bincount(minlength=own.classes).tolist()
+            clients.append(ClientSampleCounts(name, len(own.y_train), len(own.y_test), counts))
     return clients
 
 

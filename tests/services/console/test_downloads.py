@@ -56,6 +56,18 @@ def test_all_data_sets_of_an_experiment_are_fetched(clock: Clock, tmp_path: Path
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["usps.npz"]
 
 
+@pytest.mark.parametrize("command", ["simulate", "up", "data show"])
+def test_missing_package_of_a_data_set_is_named(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "theirs.toml"
+    tables = Experiment.load("digits-benign").tables()
+    tables["data"]["dataset"] = "patients"
+    file.write_text(to_toml(tables | {"packages": {"patients": "my-clinic==1.2"}}))
+    told = CliRunner().invoke(app, [*command.split(), str(file)])
+    assert told.exit_code == 1
+    reason = "'patients' comes from my-clinic==1.2, which is not installed here"
+    assert reason in str(told.exception)
+
+
 def test_data_sets_of_all_sweep_points_are_fetched(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,15 @@ Labels = Annotated[
 def tokens(
     context: typer.Context,
     count: Annotated[int, typer.Option(min=1, help="Number of tokens.")] = 1,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", help="Id of the client that may use the token; repeat for several tokens."
+        ),
+    ] = None,
+    sample_cap: Annotated[
+        int | None, typer.Option(min=1, help="Maximum sample count that a client may claim.")
+    ] = None,
     lifetime: Annotated[
         float, typer.Option(min=1, help="Seconds until the tokens expire.")
     ] = 86_400,
@@ -38,15 +47,24 @@ def tokens(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Makes join tokens, and prints one per line. Each token lets one client join."""
+    """Makes join tokens, and prints one per line. Each token lets one client join.
+
+    Without `--id`, clients get random ids.
+    """
     if revoke is not None:
-        refuse_unused(context, "--revoke makes no tokens", "count", "lifetime", "label")
+        options = ("count", "ids", "sample_cap", "lifetime", "label")
+        refuse_unused(context, "--revoke makes no tokens", *options)
+    if ids:
+        refuse_unused(context, "--id makes one token for each id", "count")
     operator = connect(url, token, ca)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
         say(as_json, {"revoked": True}, "the join token is no longer valid")
         return
-    made = operator.mint_unbound(count, lifetime, reason, _labels(label))
+    if ids:
+        made = operator.mint(ids, lifetime, reason, _labels(label), sample_cap)
+    else:
+        made = operator.mint_unbound(count, lifetime, reason, _labels(label), sample_cap)
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
 

@@ -114,9 +114,10 @@ class Operator(AggregatorConnection):
         lifetime: float = 86_400,
         reason: str = NO_REASON,
         labels: Mapping[str, str] = NO_LABELS,
+        sample_cap: int | None = None,
     ) -> JoinTokens:
         """Makes a join token for each client id; each token is bound to one client id."""
-        return self._mint(lifetime, reason, labels, client_ids=client_ids)
+        return self._mint(lifetime, reason, labels, sample_cap, client_ids=client_ids)
 
     def mint_unbound(
         self,
@@ -124,15 +125,22 @@ class Operator(AggregatorConnection):
         lifetime: float = 86_400,
         reason: str = NO_REASON,
         labels: Mapping[str, str] = NO_LABELS,
+        sample_cap: int | None = None,
     ) -> JoinTokens:
         """Makes join tokens that any client may use."""
-        return self._mint(lifetime, reason, labels, count=count)
+        return self._mint(lifetime, reason, labels, sample_cap, count=count)
 
     def _mint(
-        self, lifetime: float, reason: str, labels: Mapping[str, str], **tokens: Any
+        self,
+        lifetime: float,
+        reason: str,
+        labels: Mapping[str, str],
+        sample_cap: int | None,
+        **tokens: Any,
     ) -> JoinTokens:
         """Makes join tokens; the request has a new key, so the connection can repeat it safely."""
         body = {"lifetime": lifetime, "reason": reason, "labels": dict(labels), "key": mint()}
+        body |= {} if sample_cap is None else {"sample_cap": sample_cap}
         return self.ask(JoinTokens, "POST", "/v1/join-tokens", json={**body, **tokens})
 
     def revoke_join_token(self, token: str, reason: str = NO_REASON) -> None:

@@ -24,6 +24,7 @@ from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
@@ -52,6 +53,31 @@ def parsed(said: Any) -> Any:
     assert said.code == 0, said.err
     (line,) = said.out.splitlines()
     return json.loads(line)
+
+
+def test_join_tokens_can_fix_the_clients_id_and_sample_cap(
+    hosted: Hosted, rampart: Rampart
+) -> None:
+    made = parsed(rampart("tokens", "--id", "dora", "--id", "eve", "--sample-cap", "500", "--json"))
+    joined = []
+    for token in made["tokens"]:
+        bearer = {"Authorization": f"Bearer {token}"}
+        body = {"token_hash": token_hash(mint())}
+        reply = httpx.post(f"{hosted.url}/v1/clients", headers=bearer, json=body)
+        joined.append((reply.json()["client_id"], reply.json()["sample_cap"]))
+    assert joined == [("dora", 500), ("eve", 500)]
+    (anybody,) = parsed(rampart("tokens", "--sample-cap", "7", "--json"))["tokens"]
+    bearer = {"Authorization": f"Bearer {anybody}"}
+    body = {"token_hash": token_hash(mint())}
+    reply = httpx.post(f"{hosted.url}/v1/clients", headers=bearer, json=body)
+    assert reply.json()["sample_cap"] == 7
+    refused = rampart("tokens", "--id", "fay", "--count", "2")
+    assert refused.code == 2
+    assert "omit --count" in refused.err
+    assert (
+        "omit --id, --sample-cap"
+        in rampart("tokens", "--revoke", anybody, "--id", "fay", "--sample-cap", "7").err
+    )
 
 
 @pytest.mark.slow

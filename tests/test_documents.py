@@ -162,6 +162,17 @@ def test_pages_show_a_valid_body_for_a_new_token() -> None:
         assert TokenChange.model_validate_json(sent).reason != NO_REASON
 
 
+def test_data_set_without_samples_states_their_form() -> None:
+    source = (ROOT / "docs/data.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?class Patients.*?)```", source, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/data.md", "exec"), names)
+    patients = names["Patients"]()
+    assert (patients.shape, patients.classes) == ((30,), 3)
+    with pytest.raises(RuntimeError, match="own file"):
+        patients.load()
+
+
 def test_readme_rule_is_registered_and_aggregates(forget_members: ForgetMembers) -> None:
     matches = re.findall(
         r"```python\n(\"\"\"shared/robust/rules/.*?)```", PAGES[0].read_text(), re.DOTALL

@@ -29,11 +29,17 @@ if TYPE_CHECKING:
     from rampart_fl.shared.learning.data.partitions import Partition
     from rampart_fl.shared.learning.network.models import Model
     from rampart_fl.shared.learning.training.objectives import Objective, Point
-    from rampart_fl.shared.learning.training.personalizers import Batch, Personalizer, StepState
+    from rampart_fl.shared.learning.training.personalizers import (
+        Batch,
+        Personalizer,
+        StepState,
+        Task,
+    )
     from rampart_fl.shared.learning.training.schedules import Schedule
     from rampart_fl.shared.robust import Context, Report, Rows, State, Verdict, aggregate
     from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule
     from rampart_fl.shared.robust.customizers import Customization, Customizer
+    from rampart_fl.shared.robust.models import ClientModels, Mixture, ModelBlock
     from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
     from rampart_fl.shared.simulation.tuning import search_weight
     from rampart_fl.shared.validation import validate
@@ -44,6 +50,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __all__ = [
     "Batch",
+    "ClientModels",
     "ConfigurationError",
     "Context",
     "Customization",
@@ -53,8 +60,10 @@ __all__ = [
     "Detector",
     "Experiment",
     "Knowledge",
+    "Mixture",
     "Model",
     "ModelAttack",
+    "ModelBlock",
     "Objective",
     "Participant",
     "Partition",
@@ -73,6 +82,7 @@ __all__ = [
     "State",
     "StepState",
     "Sweep",
+    "Task",
     "UnknownMember",
     "Verdict",
     "aggregate",
@@ -94,11 +104,12 @@ _NAMES = {
     "shared.learning.network.models": "Model",
     "shared.learning.training.objectives": "Objective, Point",
     "shared.learning.data.partitions": "Partition",
-    "shared.learning.training.personalizers": "Batch, Personalizer, StepState",
+    "shared.learning.training.personalizers": "Batch, Personalizer, StepState, Task",
     "shared.learning.training.schedules": "Schedule",
     "shared.robust": "Context, Report, Rows, State, Verdict, aggregate",
     "shared.robust.base": "Detector, PreAggregator, Rule",
     "shared.robust.customizers": "Customization, Customizer",
+    "shared.robust.models": "ClientModels, Mixture, ModelBlock",
     "shared.simulation": "Simulation, SimulationResult, simulate",
     "shared.simulation.tuning": "search_weight",
     "shared.validation": "validate",

@@ -30,8 +30,12 @@ local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return {'unknown'} end
 local join = cjson.decode(raw)
 if join.used then
-  if join.token_hash ~= ARGV[5] then return {'used'} end
-  return {'joined', join.used, redis.call('HGET', KEYS[2], join.used)}
+  local known = redis.call('HGET', KEYS[2], join.used)
+  -- A token that was replaced or revoked since must not repeat the request.
+  if join.token_hash ~= ARGV[5] or not known or cjson.decode(known).token_hash ~= ARGV[5] then
+    return {'used'}
+  end
+  return {'joined', join.used, known}
 end
 if join.revoked then return {'revoked'} end
 if tonumber(join.expires_at) < tonumber(ARGV[2]) then return {'expired'} end

@@ -36,7 +36,10 @@ async def test_join_token_registers_one_client_even_if_the_request_is_repeated(
     )
     assert list(await stores.clients.records()) == ["client-1"]
     assert await stores.clients.of_token("hash") == TokenRecord("client-1", NOW + 600)
-    assert [e.type for e in await stores.events.read("0-0", 0.001)] == ["joined"]
+    assert await stores.clients.change_token("client-1", "", 0.0, BY) == "done"
+    late = await stores.clients.join("j", "hash", None, "client-2", NOW + 91, NOW + 900)
+    assert late == ("used", "", None), "the token was revoked"
+    assert [e.type for e in await stores.events.read("0-0", 0.001)] == ["joined", "revoked"]
 
 
 async def test_join_token_can_fix_the_client_id_and_the_sample_cap(stores: Stores) -> None:

@@ -1,5 +1,6 @@
 """Looks up the client of a token, with a cache that is cleared when any client's token changes."""
 
+import time
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
@@ -52,4 +53,4 @@ class Identities:
 
     async def still_valid(self, owner: TokenOwner) -> bool:
         """Whether the token whose hash is in `owner` is still valid."""
-        return await self.of(owner.token_hash) is not None
+        return owner.expires_at >= time.time() and await self.of(owner.token_hash) is not None

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -260,6 +261,23 @@ async def test_an_upload_counts_only_if_its_token_is_still_valid_when_the_body_h
         assert (refused.status_code, slug(refused)) == (401, "unauthorized")
     assert await live_run.run.uploads.receipts(0) == []
     assert (await put(api, renewed, upload(3))).status_code == 200
+
+
+async def test_a_token_that_expires_during_an_upload_is_refused(
+    api: Api, live_run: Any, tokens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expired = time.time() + 366 * 86_400
+
+    async def body() -> AsyncIterator[bytes]:
+        yield upload(3)[:10]
+        monkeypatch.setattr(time, "time", lambda: expired)
+        yield upload(3)[10:]
+
+    headers = {"Content-Type": wire.MEDIA_TYPE, "Content-Length": str(len(upload(3)))}
+    path = f"{RUN}/rounds/0/update"
+    refused = await api.ask("PUT", path, tokens[0], content=body(), headers=headers)
+    assert (refused.status_code, slug(refused)) == (401, "unauthorized")
+    assert await live_run.run.uploads.receipts(0) == []
 
 
 async def test_an_upload_after_the_end_of_the_round_is_refused_before_it_is_read(

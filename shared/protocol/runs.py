@@ -176,6 +176,9 @@ class Member(Message):
     software: str = Field(
         default="", description="software that the client reports, such as `rampart-fl/0.1`"
     )
+    barred: Bar | None = Field(
+        default=None, description="why the client is barred from the whole federation"
+    )
     evicted: bool = False
     eviction: Bar | None = Field(default=None, description="why the client is evicted")
     quarantine: Quarantine | None = Field(

@@ -98,6 +98,8 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
 
 def _note(member: Member) -> str:
     """A note on a client: what was decided about it, or why it declined the run."""
+    if member.barred is not None:
+        return f"barred from the federation: {member.barred.reason}"
     if member.eviction is not None:
         return f"evicted: {member.eviction.reason}"
     if member.quarantine is not None:

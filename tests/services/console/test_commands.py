@@ -153,6 +153,7 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
         "federation (stolen); --everywhere readmits it\n"
     )
     assert parsed(rampart("reinstate", "cleo", "--json"))["barred"]["reason"] == "stolen"
+    assert "cleo barred from the federation: stolen" in rampart("clients").out
     assert "may take part" in rampart("reinstate", "cleo", "--everywhere").out
 
     assert "is paused" in rampart("pause").out

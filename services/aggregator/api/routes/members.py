@@ -114,6 +114,7 @@ async def members(
             slot=slots.get(client),
             online=facts[client].online(runtime.settings.offline_after),
             software=facts[client].software,
+            barred=facts[client].barred,
             evicted=client in barred.evicted,
             eviction=barred.evicted.get(client),
             quarantine=barred.quarantined.get(client),

@@ -62,7 +62,7 @@ export function ClientView({ client_id }) {
                 <th scope="row"><a href=${href("runs", run.run)}>${run.run}</a></th>
                 <td><${RunState} state=${run.state} /></td>
                 <td>${member_state(member)}</td>
-                <td class="why">${String((member.eviction || member.quarantine || {}).reason || member.reason || "")}</td>
+                <td class="why">${String((member.barred || member.eviction || member.quarantine || {}).reason || member.reason || "")}</td>
                 <td>${count_decisions(summaries).map(([name, count]) => html`<span key=${name} class="count"><${DecisionLabel} name=${name} /> ${count}</span>`)}</td>
               </tr>`,
             )}

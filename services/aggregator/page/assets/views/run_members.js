@@ -40,7 +40,7 @@ export function RunMembers({ store }) {
             (member) => html`<tr key=${member.client_id}>
               <th scope="row"><a class="id" href=${href("clients", member.client_id)}>${member.client_id}</a></th>
               <td>${member.state}</td>
-              <td class="why">${String((member.eviction || member.quarantine || {}).reason || member.reason)}</td>
+              <td class="why">${String((member.barred || member.eviction || member.quarantine || {}).reason || member.reason)}</td>
               <td data-label="Slot" class="number">${member.slot ?? "–"}</td>
               <td class="actions"><${MemberAction} store=${store} member=${member} refresh=${refresh} /></td>
             </tr>`,
@@ -63,6 +63,7 @@ function MemberAction({ store, member, refresh }) {
 
 /** @param {any} member */
 export function member_state(member) {
+  if (member.barred) return "barred";
   if (member.evicted) return "evicted";
   if (member.quarantine) return member.quarantine.kind === "proposal" ? "proposed" : "quarantined";
   if (member.abstained) return "abstained";

@@ -37,6 +37,7 @@ SAME_VERDICTS = {
     "57ff3b2f9c703c63": "546047d882b76888",
     "b91af5fcd540e993": "e24ea0f31d7b05e2",
     "c603e9002d386646": "e24ea0f31d7b05e2",
+    "923fb4ab1c7cd45e": "e24ea0f31d7b05e2",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -49,7 +50,8 @@ b63e9460: changes the buffered policy and the detector `cross_round`, which no r
 fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
 and rounds without a finite update, which no recorded run has. b91af5fc: forgets clients that an
 operator evicted, which no recorded run has, and names the model's head, which no recorded run
-compares. c603e900: words the reasons of evictions differently."""
+compares. c603e900: words the reasons of evictions differently. 923fb4ab: forgets
+clients that an operator reinstated, which no recorded run has."""
 SAME_IF_ALL_TAKE_PART = {"e24ea0f31d7b05e2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 

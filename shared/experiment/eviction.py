@@ -93,6 +93,7 @@ class Standing:
             eviction.
         mode: the mode that an operator has set in place of the experiment's mode; None if no
             operator has set a mode.
+        reinstated: the clients that an operator has reinstated since the last result.
     """
 
     clients: int
@@ -100,6 +101,7 @@ class Standing:
     evicted: frozenset[str] = frozenset()
     quarantined: frozenset[str] = frozenset()
     mode: Mode | None = None
+    reinstated: frozenset[str] = frozenset()
 
     @property
     def barred(self) -> frozenset[str]:

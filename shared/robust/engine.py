@@ -232,12 +232,12 @@ def _decide(
     ended: Callable[[str], None],
 ) -> RoundOutcome:
     """Runs one round on rows that hold parameters only."""
-    states = split_state(state)
-    judged = rows if similar is None else similar
+    states, judged = split_state(state), rows if similar is None else similar
     present = len(rows) + len(rows.dropped)
     standing = context.standing or Standing(present, present)
     standing = replace(standing, mode=standing.mode or plan.eviction.mode)
     context = replace(context, standing=standing)
+    _forget(plan, standing.reinstated, states)
 
     counted = _aggregated(rows, context)
     screened = _judge(plan, "screen", judged, states, context)
@@ -327,11 +327,11 @@ def _judge(
     return verdicts
 
 
-def _forget(plan: Plan, barred: Collection[str], states: dict[str, State]) -> None:
+def _forget(plan: Plan, clients: Collection[str], states: dict[str, State]) -> None:
     for key, stage in plan.stages().items():
-        if barred and key in states:
+        if clients and key in states:
             assert isinstance(stage, Detector)
-            states[key] = stage.forget(states[key], barred)
+            states[key] = stage.forget(states[key], clients)
 
 
 def _aggregated(rows: Rows, context: Context) -> Rows:

@@ -199,6 +199,33 @@ def test_reinstating_a_client_restores_the_eviction_budget(host: Host) -> None:
     assert hosted.run.status().evicted == [undecided]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_evidence_starts_from_zero_after_a_quick_reinstatement(host: Host, paused: bool) -> None:
+    """The client is evicted and reinstated while no round's result is computed."""
+    detector = {"name": "robust_distance", "limit": 50.0}
+    hosted, hold = host(experiment_with({}, rounds=6, server={"detectors": [detector]})), Hold(3)
+    start(hosted, hold)
+    hosted.wait("collecting", 3)
+    if paused:
+        hosted.run.steer("pause", "lunch")
+    hosted.vanish("mallory")
+    hosted.run.decide("mallory", "evict", "the wrong client")
+    hosted.run.decide("mallory", "reinstate", "a mistake")
+    hosted.scripted(["mallory"], scale=10.0)
+    if paused:
+        hosted.run.steer("resume", "back")
+    hold.on = False
+    hosted.wait()
+    evidence = [
+        [v.evidence for k in range(6) for v in hosted.record(k).verdicts if v.client == client]
+        for client in HOSTILE
+    ]
+    mallorys, oscars = evidence
+    assert oscars == sorted(oscars) and oscars[-1] > 4
+    assert mallorys[:3] == oscars[:3]
+    assert mallorys[-1] <= oscars[-1] - oscars[2]
+
+
 def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
     joining = {"joining": {"clients": 4}, "collecting": {"count": {"min": 1.0}}}
     hosted, hold = host(experiment_with({}, rounds=3, server={"f": 0}, phases=joining)), Hold(1)

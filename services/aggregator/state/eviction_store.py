@@ -57,7 +57,7 @@ REINSTATE = (
     AUDITED
     + RUN_STATE
     + """
--- KEYS clients evicted events quarantined runs state answers members
+-- KEYS clients evicted events quarantined runs state answers members reinstated
 -- ARGV client reason kept run over_json
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown', ''} end
 local state = run_state(KEYS[5], ARGV[4])
@@ -74,7 +74,7 @@ redis.call('HDEL', KEYS[4], ARGV[1])
 if redis.call('HEXISTS', KEYS[6], 'seated') == 1 and redis.call('HEXISTS', KEYS[8], ARGV[1]) == 0
   then redis.call('HDEL', KEYS[7], ARGV[1]) end
 redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
-if over then redis.call('EXPIRE', KEYS[3], ARGV[3]) end
+if over then redis.call('EXPIRE', KEYS[3], ARGV[3]) else redis.call('SADD', KEYS[9], ARGV[1]) end
 return {'reinstated', ''}
 """
 )
@@ -174,7 +174,7 @@ class EvictionStore:
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.events, keys.quarantined),
-            *(self.federation.runs, keys.state, keys.answers, keys.members),
+            *(self.federation.runs, keys.state, keys.answers, keys.members, keys.reinstated),
         )
         kept = str(EVENTS_KEPT)
         return await self._decide("reinstate", by, REINSTATE, names, client, by.reason, kept)
@@ -240,11 +240,12 @@ class EvictionStore:
     async def barred(self) -> BarredClients:
         """The barred clients and the members, read in one atomic step."""
         keys = self.keys
-        evicted, held, banned, members, (founders, mode) = await self.redis.read(
+        evicted, held, banned, members, reinstated, (founders, mode) = await self.redis.read(
             ("HGETALL", keys.evicted),
             ("HGETALL", keys.quarantined),
             ("HKEYS", self.federation.barred),
             ("HKEYS", keys.members),
+            ("SMEMBERS", keys.reinstated),
             ("HMGET", keys.state, "founders", "mode"),
         )
         evicted, quarantined = hash_of(evicted), hash_of(held)
@@ -255,6 +256,7 @@ class EvictionStore:
             frozenset(members),
             None if founders is None else int(founders),
             mode,
+            frozenset(reinstated),
         )
 
 

@@ -56,6 +56,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     evicted      hash    id -> why, when and by whom the client was evicted from the run
     quarantined  hash    id -> until (first round that may select the client again), kind
                          (quarantine or proposal), reason and time
+    reinstated   set     clients that an operator reinstated since the last published round
     customized:Q string  digest of the model that was made for request Q
     events       stream  everything that happens in the run, in order; the worker and operators
                          read it; deleted a day after the run's end
@@ -143,6 +144,7 @@ class RunKeys:
         self.pulls = f"{prefix}pulls"
         self.evicted = f"{prefix}evicted"
         self.quarantined = f"{prefix}quarantined"
+        self.reinstated = f"{prefix}reinstated"
         self.events = f"{prefix}events"
 
     def receipts(self, round_: int | str) -> str:

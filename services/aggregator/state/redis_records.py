@@ -168,6 +168,7 @@ class BarredClients:
         members: the members of the run.
         founders: number of members when round 0 opened; None before that.
         mode: the mode that an operator has set; None if it is the experiment's mode.
+        reinstated: the clients that an operator has reinstated since the last published round.
     """
 
     evicted: dict[str, Bar]
@@ -176,6 +177,7 @@ class BarredClients:
     members: frozenset[str]
     founders: int | None
     mode: Mode | None
+    reinstated: frozenset[str] = frozenset()
 
     @property
     def out(self) -> frozenset[str]:
@@ -197,7 +199,8 @@ class BarredClients:
         """The barred clients in the form that the round engine needs."""
         clients = len(self.members)
         founders = clients if self.founders is None else self.founders
-        return Standing(clients, founders, self.out, frozenset(self.quarantined), self.mode)
+        quarantined = frozenset(self.quarantined)
+        return Standing(clients, founders, self.out, quarantined, self.mode, self.reinstated)
 
 
 @dataclass(frozen=True)

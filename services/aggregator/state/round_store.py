@@ -1,7 +1,7 @@
 """The rounds, which the worker opens, closes and publishes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -78,9 +78,9 @@ PUBLISH = (
     FENCED
     + """
 -- KEYS state history evicted fence events receipts tickets pulls quarantined segments
---   old_receipts barred federation_events late clients
+--   old_receipts barred federation_events late clients reinstated
 -- ARGV fence round status entry evictions snapshot position keep_seconds quarantines abstained
---   segment forgotten bar ('1' to bar evicted clients from the federation) moved
+--   segment forgotten bar ('1' to bar evicted clients from the federation) moved reinstated
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'published'} end
@@ -124,6 +124,7 @@ for id, raw in pairs(cjson.decode(ARGV[9])) do
       'client', id, 'round', ARGV[2], 'until', why['until'], 'reason', why.reason)
   end
 end
+for _, id in ipairs(cjson.decode(ARGV[15])) do redis.call('SREM', KEYS[16], id) end
 local abstained = cjson.decode(ARGV[10])
 if #abstained > 0 then
   redis.call('XADD', KEYS[5], '*', 'type', 'abstained', 'round', ARGV[2],
@@ -216,11 +217,13 @@ class RoundStore:
         quarantines: Mapping[str, Quarantine] = MappingProxyType({}),
         abstained: Sequence[str] = (),
         everywhere: bool = False,
+        reinstated: Collection[str] = (),
     ) -> None:
         """Publishes a round's record, snapshot, evictions and quarantines in one atomic step.
 
         If `everywhere` is true, evicted clients are also barred from the whole federation, as long
-        as fewer than half of the federation's clients are barred.
+        as fewer than half of the federation's clients are barred. `reinstated` has the reinstated
+        clients about whom the round's detectors forgot what they knew.
         """
         keys = self.keys
         await self.redis.run(
@@ -230,7 +233,7 @@ class RoundStore:
                 *(keys.receipts(filed.round), keys.tickets, keys.pulls, keys.quarantined),
                 *(keys.segments, keys.receipts(filed.round - ANSWERED)),
                 *(self.federation.barred, self.federation.events, keys.late),
-                self.federation.clients,
+                *(self.federation.clients, keys.reinstated),
             ),
             fence,
             filed.round,
@@ -246,4 +249,5 @@ class RoundStore:
             json.dumps(list(map(str, filed.forgotten))),
             int(everywhere),
             json.dumps(list(map(str, filed.moved))),
+            json.dumps(sorted(reinstated)),
         )

@@ -244,7 +244,7 @@ class Coordinator:
             error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
-        opened.closed = ClosedRound(before, receipts, decided)
+        opened.closed = ClosedRound(before, receipts, decided, standing.reinstated)
         return events.RoundDecided()
 
     # -- the end of the run --------------------------------------------------------------------

@@ -37,6 +37,8 @@ class ClosedRound:
     """The receipts of the updates from which the result was computed, by client. The round may have
     rejected some of these updates."""
     decided: RoundResult
+    reinstated: frozenset[str]
+    """The reinstated clients about whom the detectors forgot what they knew."""
 
 
 def published_record(

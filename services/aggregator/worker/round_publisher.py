@@ -78,6 +78,7 @@ class RoundPublisher:
             quarantines,
             abstained,
             everywhere=self.experiment.server.eviction.scope == "federation",
+            reinstated=closed.reinstated,
         )
         self.observe(record, decided.pool_bytes)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}

@@ -221,6 +221,15 @@ def test_detector_forgets_clients_that_an_operator_evicted(mode: Mode) -> None:
     assert counted_rounds(after) == {"a": 2, "b": 2, "c": 2}
 
 
+def test_detector_forgets_a_reinstated_client_before_it_judges() -> None:
+    """No result was computed while the client was out."""
+    plan = Plan.of("median", [Counts(to="nobody")])
+    standing = Standing(4, 4, reinstated=frozenset("b"))
+    context = Context(reference_D=torch.tensor([10.0, 20.0]), standing=standing)
+    after = run_round(plan, Rows.of(BLOCK_ND, ids=IDS), play(plan).state, context)
+    assert counted_rounds(after) == {"a": 2, "b": 1, "c": 2, "d": 2}
+
+
 def test_non_finite_rows_also_get_a_verdict() -> None:
     block_ND = BLOCK_ND.clone()
     block_ND[1, 1] = float("nan")

@@ -40,7 +40,7 @@ Labels = Annotated[
 ]
 LABELS: dict[str, str] = {}
 """The default value of the field `labels`: the client has no labels."""
-Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Metric = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 MOST_METRICS = 64
 Metrics = Annotated[
     dict[MetricName, Metric],
@@ -63,7 +63,7 @@ class ClientReport(Message):
     """
 
     samples: int = Field(
-        ge=1, le=MOST_SAMPLES, description="number of training samples; at most the client's cap"
+        strict=True, ge=1, le=MOST_SAMPLES, description="training samples; at most the client's cap"
     )
     metrics: Metrics = {}
     diverged: bool = Field(

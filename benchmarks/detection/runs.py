@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -249,7 +250,10 @@ def run_services(experiment: Any) -> Figures:
     """Executes a run with real processes on this machine, as `rampart up` does."""
     from benchmarks.detection.figures import figures
     from rampart_fl.services.console.launcher.up import up
+    from rampart_fl.shared.runtime.tokens import mint
 
+    # Attacks with full knowledge read the honest updates through the aggregator's test tap.
+    os.environ.setdefault("RAMPART_TEST_TAP", mint())
     with tempfile.TemporaryDirectory() as folder:
         outcome = up(experiment, Path(folder))
     return figures(experiment, outcome.records, outcome.summary["evicted"])

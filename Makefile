@@ -55,8 +55,8 @@ demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without th
 	$(BIN)/rampart up digits-sign-flip $(if $(OPEN),--open,--beside digits-undefended)
 
 test: EXAMPLES := rampart
-test: test-fast ## Run every test but the longest: slow tests and those that start processes run four at a time
-	$(QUICKLY) $(BIN)/python -m pytest -q -n 4 \
+test: test-fast ## Run every test but the longest: slow tests and those that start processes run five at a time
+	$(QUICKLY) $(BIN)/python -m pytest -q -n 5 \
 		-m '(processes or slow) and not long and not containers and not browser'
 
 test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction

@@ -240,14 +240,15 @@ class EvictionStore:
     async def barred(self) -> BarredClients:
         """The barred clients and the members, read in one atomic step."""
         keys = self.keys
-        evicted, held, banned, members, reinstated, (founders, mode) = await self.redis.read(
+        evicted, held, banned, members, reinstated, fields = await self.redis.read(
             ("HGETALL", keys.evicted),
             ("HGETALL", keys.quarantined),
             ("HKEYS", self.federation.barred),
             ("HKEYS", keys.members),
             ("SMEMBERS", keys.reinstated),
-            ("HMGET", keys.state, "founders", "mode"),
+            ("HMGET", keys.state, "founders", "mode", "abstained"),
         )
+        founders, mode, abstained = fields
         evicted, quarantined = hash_of(evicted), hash_of(held)
         return BarredClients(
             _bars(evicted),
@@ -257,6 +258,7 @@ class EvictionStore:
             None if founders is None else int(founders),
             mode,
             frozenset(reinstated),
+            frozenset(json.loads(abstained or "[]")),
         )
 
 

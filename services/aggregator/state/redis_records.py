@@ -169,6 +169,7 @@ class BarredClients:
         founders: number of members when round 0 opened; None before that.
         mode: the mode that an operator has set; None if it is the experiment's mode.
         reinstated: the clients that an operator has reinstated since the last published round.
+        abstained: the clients that the last round left out, but could not bar.
     """
 
     evicted: dict[str, Bar]
@@ -178,6 +179,7 @@ class BarredClients:
     founders: int | None
     mode: Mode | None
     reinstated: frozenset[str] = frozenset()
+    abstained: frozenset[str] = frozenset()
 
     @property
     def out(self) -> frozenset[str]:

@@ -104,8 +104,7 @@ async def members(
     concerned = sorted({*answers, *slots, *barred.evicted, *barred.quarantined})
     if client_id is not None:
         concerned = [client for client in concerned if client == client_id]
-    facts, state = await runtime.stores.clients.facts(concerned), await stores.state.read()
-    abstained = state.abstained if state else ()
+    facts = await runtime.stores.clients.facts(concerned)
     return [
         Member(
             client_id=client,
@@ -118,7 +117,7 @@ async def members(
             evicted=client in barred.evicted,
             eviction=barred.evicted.get(client),
             quarantine=barred.quarantined.get(client),
-            abstained=client in abstained and client not in barred.out,
+            abstained=client in barred.abstained - barred.out,
             ticket=tickets.get(client),
         )
         for client in concerned

@@ -10,7 +10,7 @@ from benchmarks.detection.bounds import of_mean
 from benchmarks.detection.combinations import FACTORS, UNSEEN
 from benchmarks.detection.figures import ACCURACIES
 from benchmarks.detection.options import Options
-from benchmarks.detection.runs import Figures, Run
+from benchmarks.detection.runs import Figures, Run, touched
 from benchmarks.detection.sample import Sample, draw
 
 RUNS = 300
@@ -106,12 +106,11 @@ def _paired(judged: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     if not pairs:
         return
     both = [one for _, one in pairs]
-    signs = ("silenced", "challenged", "examined")
-    touched = sum(any(one.get(sign) for sign in signs) for one in both)
+    altered = sum(map(touched, both))
     yield ""
     yield (
         f"{len(both)} of these combinations without a detector: accuracy with it minus accuracy"
-        f" without, in points, mean and 95% t interval. In {touched} of them the detector kept an"
+        f" without, in points, mean and 95% t interval. In {altered} of them the detector kept an"
         " update out, changed a model or summoned a client; the others are equal for that reason."
     )
     rows = _gaps("", both)

@@ -179,19 +179,25 @@ def run_simulation(run: Run, experiment: Any) -> Figures:
 
     figures = _first(run, experiment)
     if run.without:
-        # If detectors exclude no update, change no model and summon nobody, the run without
-        # detectors is the same. Runs before there were summons do not have `examined`.
-        signs = ("silenced", "honest_evicted", "challenged", "examined")
-        touched = any(figures.get(sign) for sign in signs)
         if run.without == "attackers":
-            touched, bare = True, {**run.tables, "attackers": []}
+            bare = {**run.tables, "attackers": []}
         else:
             bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
         other = figures
-        if touched:
+        if run.without == "attackers" or touched(figures):
             other = simulate(run, type(experiment).from_tables(bare), experiment)
         figures["without"] = {name: other[name] for name in ACCURACIES}
     return figures
+
+
+def touched(figures: Figures) -> bool:
+    """Whether detectors excluded an update, changed a model or summoned a client.
+
+    Otherwise, the same run without detectors has the same accuracies. Figures from before there
+    were summons have no `examined`.
+    """
+    signs = ("silenced", "honest_evicted", "challenged", "examined")
+    return any(figures.get(sign) for sign in signs)
 
 
 def _first(run: Run, experiment: Any) -> Figures:

@@ -1,13 +1,12 @@
 """Every run of the section `cost` has a second run in which nobody attacks."""
 
-from typing import Any
-
 import pytest
 
 from benchmarks.detection.combinations import FACTORS, WIDE
 from benchmarks.detection.cost import plan, write
 from benchmarks.detection.loud import WITHIN
 from benchmarks.detection.options import Options
+from tests.benchmarks.detection.pairs import paired
 
 OPTIONS = Options(({"name": "response"},), 1, 2, ("digits",), (), 0, 0, "command")
 
@@ -25,7 +24,7 @@ def test_attacks_within_the_spread_run_only_where_the_spread_is_wide() -> None:
 @pytest.mark.slow
 def test_cost_is_the_accuracy_with_the_attack_minus_the_accuracy_without() -> None:
     runs = [run for run in plan(OPTIONS) if run.label["attack"] == "fang"]
-    results = [(run, _figures(0.5 + 0.25 * (run is runs[0]))) for run in runs]
+    results = [(run, paired(0.5 + 0.25 * (run is runs[0]), fnr=1.0)) for run in runs]
     lines = [line for line in write(OPTIONS, results) if line.startswith("| fang, 0.2")]
     fraction = runs[0].label["fraction"]
     assert len(lines) == 1
@@ -34,17 +33,3 @@ def test_cost_is_the_accuracy_with_the_attack_minus_the_accuracy_without() -> No
     assert lines[0].endswith("| - |")
     (whole,) = [line for line in write(OPTIONS, results) if line.startswith("| fang, 1 ")]
     assert "-12.50 (-171.33 to +146.33)" in whole
-
-
-def _figures(accuracy: float) -> dict[str, Any]:
-    """Without the attack, the accuracies are 75 %."""
-    return {
-        "commit": "abc",
-        "core_s": 1.0,
-        "fnr": 1.0,
-        "honest_evicted": 0,
-        "received": accuracy,
-        "local": accuracy,
-        "personal": None,
-        "without": {"received": 0.75, "local": 0.75, "personal": None},
-    }

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rampart_fl.services.console.commands.connection import (
+    PATIENCE,
     Ca,
     Json,
     Reason,
@@ -56,7 +57,7 @@ def tokens(
         refuse_unused(context, "--revoke makes no tokens", *options)
     if ids:
         refuse_unused(context, "--id makes one token for each id", "count")
-    operator = connect(url, token, ca)
+    operator = connect(url, token, ca, PATIENCE)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
         say(as_json, {"revoked": True}, "the join token is no longer valid")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rampart_fl.services.console.commands.connection import (
+    PATIENCE,
     Ca,
     Json,
     Run,
@@ -26,9 +27,6 @@ from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
 from rampart_fl.shared.figures.duration import seconds_of
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
-
-PATIENCE = 60.0
-"""Seconds for which `watch`, `run` and `track` wait for an aggregator that is restarting."""
 
 
 def status(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rampart_fl.services.console.commands.connection import (
+    PATIENCE,
     Ca,
     Json,
     Reason,
@@ -17,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
-from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
+from rampart_fl.services.console.commands.monitoring import follow, wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.display.formats import aligned, size
 from rampart_fl.services.console.display.tables import print_table

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rampart_fl.services.console.commands.connection import Ca, Token, Url, connect
-from rampart_fl.services.console.commands.monitoring import PATIENCE, wait_for_start
+from rampart_fl.services.console.commands.connection import PATIENCE, Ca, Token, Url, connect
+from rampart_fl.services.console.commands.monitoring import wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.start import RUN_ID

@@ -177,8 +177,7 @@ def test_documented_commands_end_with_the_records_of_the_run(my_client: Path) ->
         finally:
             os.killpg(shell.pid, signal.SIGKILL)  # Redis, the aggregator and the clients.
     printed = (folder / "out").read_text(encoding="utf-8")
-    logs = [(folder / name).read_text() for name in ("aggregator.log", "clients.log")]
-    assert code == 0, (printed, *logs)
+    assert code == 0, (printed, *(log.read_text() for log in folder.glob("*.log")))
     assert len(re.findall(r"^ *│? *\d+ .*published", printed, re.MULTILINE)) >= 5, printed
 
 

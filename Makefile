@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RAY := .ray
 READY := $(VENV)/.ready
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# Python compiles a module when it first imports it; most modules of torch are never imported.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 
 # torch's builds differ by platform: it is installed first, alone, and is in no lock.
 TORCH := torch==2.13.0
@@ -26,8 +27,8 @@ DEVICE_TESTS := tests/contracts/test_devices.py tests/shared/simulation/test_dev
 SERVICE_TESTS := tests/integration/test_agreement.py tests/integration/test_kill.py \
 	tests/integration/test_rounds.py tests/integration/test_eviction.py tests/integration/test_agents.py
 
-# The profile of tests/conftest.py that says how many examples Hypothesis draws: `make test` draws all.
-EXAMPLES := quick
+# Other tests have targets of their own.
+TESTED := not long and not containers and not browser
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast test-long test-gpu test-ray test-containers test-browser page-vendor \
@@ -54,10 +55,9 @@ lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 tak
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence; OPEN=1 shows the first
 	$(BIN)/rampart up digits-sign-flip $(if $(OPEN),--open,--beside digits-undefended)
 
-test: EXAMPLES := rampart
-test: test-fast ## Run every test but the longest: slow tests and those that start processes run five at a time
-	$(QUICKLY) $(BIN)/python -m pytest -q -n 5 \
-		-m '(processes or slow) and not long and not containers and not browser'
+# While slow tests wait for processes, quick tests use the cores.
+test: $(READY) ## Run every test but the longest, five at a time
+	$(QUICKLY) $(BIN)/python -m pytest -q -m '$(TESTED)' -n 5 --dist worksteal
 
 test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction
 	$(BIN)/python -m pytest -q -m long
@@ -78,8 +78,8 @@ test-gpu: $(READY) ## Run the tests of devices, and of services over HTTP, on th
 	RAMPART_DEVICE=cuda $(BIN)/python -m pytest -q -n 3 $(SERVICE_TESTS)
 
 test-fast: $(READY) ## Run the tests that start no processes and are not slow, on all cores
-	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not slow and not containers and not browser' \
-		-n auto --dist worksteal --hypothesis-profile=$(EXAMPLES)
+	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not slow and $(TESTED)' \
+		-n auto --dist worksteal --hypothesis-profile=quick
 
 check: $(READY) ## Lint, formatting, types, architecture
 	$(BIN)/ruff check .

@@ -35,8 +35,9 @@ def restarted(running: Parted) -> None:
     running.start_ranks("worker", 2)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("remote", [False, True])
 def test_killing_ranks_during_a_round_does_not_change_the_result(
     host: Callable[..., Hosted],
     parted: Callable[[Experiment], Parted],

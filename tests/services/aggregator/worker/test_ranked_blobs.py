@@ -87,6 +87,7 @@ def test_ranks_download_each_byte_once_and_store_the_same_models(
     assert server.reads == [], "the cache has these blobs"
 
 
+@pytest.mark.long
 def test_ranks_do_not_use_a_damaged_object(server: ObjectServer, tmp_path: Path) -> None:
     (digest,) = upload(tmp_path / "api", "F32")
     path = f"/bucket/federation/{process.RUN}/{digest}"

@@ -112,7 +112,7 @@ def test_run_that_failed_is_an_error_and_the_run_beside_it_is_executed(
     rampart: Callable[..., Any], tmp_path: Path, quitter: str
 ) -> None:
     file, good = tmp_path / "small.toml", tmp_path / "good.toml"
-    tables = Experiment.parse(SMALL.format(rounds=3)).tables()
+    tables = {**Experiment.parse(SMALL.format(rounds=3)).tables(), "attackers": []}
     failing = Experiment.from_tables({**tables, "server": {"rule": quitter}})
     file.write_text(to_toml(failing.tables()))
     good.write_text(to_toml({**tables, "name": "good", "rounds": 1}))

@@ -21,6 +21,8 @@ settings.load_profile("rampart")
 
 
 ForgetMembers = Callable[["Registry[Any]"], None]
+FROZEN = {"modules": 0}
+"""Number of modules whose objects are frozen."""
 STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
 
@@ -29,15 +31,26 @@ STARTERS = {"redis_url", "kubectl"}
 def pytest_collection() -> Generator[None, object, object]:
     """Collects without the garbage collector, which finds no garbage among modules and tests.
 
-    These objects are then frozen: the collector does not search them again, and runs rarely.
+    Afterwards, the collector runs rarely.
     """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.set_threshold(50_000, 20, 20)
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logstart() -> None:
+    """Freezes all objects if many modules were imported since, so that the collector skips them.
+
+    A service in the test's process runs the collector whenever a run ends.
+    """
+    if len(sys.modules) > FROZEN["modules"] + 100:
+        gc.collect()
+        gc.freeze()
+        FROZEN["modules"] = len(sys.modules)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,7 @@ clients to exclude.
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import refusals, wire
-from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.protocol.messages import Receipt, Ticket
 from rampart_fl.shared.protocol.tap import REFERENCE, STARTED
 from rampart_fl.shared.runtime.tokens import matches
 
@@ -102,29 +103,36 @@ async def gather(
     while True:
         summary = await run.stores.state.summary()
         over = summary is None or summary.round != round_ or summary.phase != "collecting"
-        if (
-            over
-            or loop.time() > until
-            or not await has_missing_uploads(run, round_, kind, left_out)
-        ):
-            # Redis removes a client's ticket when it stores the receipt of the client's upload. The
-            # receipts are therefore read after the tickets: in the other order, an upload between
-            # the two reads would be missed.
-            receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
-            seen = [r for r in receipts if r.client not in left_out]
+        # Redis removes a client's ticket when it stores the receipt of the client's upload. The
+        # receipts are therefore read after the tickets: in the other order, an upload between the
+        # two reads would be missed.
+        tickets = await run.stores.tickets.outstanding()
+        open_ = {name: one for name, one in tickets.items() if one.round == round_}
+        receipts = await run.stores.uploads.receipts(round_)
+        if over or loop.time() > until or not missing_clients(open_, receipts, kind) - left_out:
+            seen = [r for r in receipts if r.kind == wanted and r.client not in left_out]
             return sorted(seen, key=lambda receipt: receipt.client)
         await asyncio.sleep(PAUSE)
 
 
-async def has_missing_uploads(
-    run: RunParts, round_: int, kind: str, left_out: frozenset[str]
-) -> bool:
-    """Whether any client outside `left_out` still has to send an upload of kind `kind`."""
-    leading = {"train", "probe"} if kind == "train" else {"probe"}
-    return any(
-        ticket.round == round_ and ticket.kind in leading and client not in left_out
-        for client, ticket in (await run.stores.tickets.outstanding()).items()
-    )
+def missing_clients(
+    tickets: Mapping[str, Ticket], receipts: Iterable[Receipt], kind: str
+) -> set[str]:
+    """The clients that still have to send an upload for a ticket of kind `kind` in a round.
+
+    Args:
+        tickets: the round's outstanding tickets, keyed by client.
+        receipts: receipts of the round's uploads.
+    """
+    if kind == "probe":
+        return {client for client, ticket in tickets.items() if ticket.kind == "probe"}
+    sent = {
+        which: {one.client for one in receipts if one.kind == which}
+        for which in ("update", "probe")
+    }
+    asked = {client for client, one in tickets.items() if one.kind in ("train", "probe")}
+    # A client that has answered a probe gets a ticket for training as soon as its model is made.
+    return asked | (sent["probe"] - sent["update"])
 
 
 def read_vector(run: RunParts, digest: str, spec: ModelSpec) -> "np.typing.NDArray[np.float32]":

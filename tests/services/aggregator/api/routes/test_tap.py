@@ -8,8 +8,10 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.routes.tap import missing_clients
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
+from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
 OPERATOR, TAP = "operator-operator-operator", "tap-tap-tap-tap-tap-tap"
 
@@ -64,3 +66,21 @@ def test_tap_is_rejected_with_production_settings(production: dict[str, str]) ->
 def test_tap_token_must_be_a_long_and_separate_secret(token: str) -> None:
     with pytest.raises(ValidationError, match="RAMPART_TEST_TAP must be a secret of at least 16"):
         settings(test_tap=token)
+
+
+def ticket(kind: Any) -> Ticket:
+    return Ticket(round=3, kind=kind, models={"model": "0" * 64}, experiment="0" * 64)
+
+
+def receipt(client: str, kind: Any) -> Receipt:
+    return Receipt(round=3, kind=kind, client=client, digest="0" * 64)
+
+
+def test_clients_that_answered_a_probe_are_missing_until_they_have_trained() -> None:
+    """Between a probe's answer and the ticket for training, such a client has no ticket."""
+    tickets = {"a": ticket("train"), "b": ticket("probe"), "c": ticket("wait")}
+    receipts = [receipt("d", "probe"), receipt("e", "probe"), receipt("e", "update")]
+    assert missing_clients(tickets, receipts, "train") == {"a", "b", "d"}
+    assert missing_clients(tickets, receipts, "probe") == {"b"}
+    trained = [*receipts, receipt("a", "update"), receipt("d", "update")]
+    assert missing_clients({}, trained, "train") == set()

@@ -22,7 +22,7 @@ settings.load_profile("rampart")
 
 ForgetMembers = Callable[["Registry[Any]"], None]
 FROZEN = {"modules": 0}
-"""Number of modules whose objects are frozen."""
+"""Number of modules that were imported when objects were last frozen."""
 STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
 
@@ -43,7 +43,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logstart() -> None:
-    """Freezes all objects if many modules were imported since, so that the collector skips them.
+    """Freezes all objects after many imports, so that the garbage collector skips them.
 
     A service in the test's process runs the collector whenever a run ends.
     """

@@ -23,7 +23,7 @@ connect to the federation."""
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 """Names of this machine in URLs."""
 PATIENCE = 60.0
-"""Seconds for which `tokens`, `run`, `watch` and `track` wait for an aggregator that starts."""
+"""Seconds that `tokens`, `run`, `watch` and `track` wait for an aggregator that is starting."""
 OPENED = ExitStack()
 """The connections that this command has opened; they are closed when the command ends."""
 

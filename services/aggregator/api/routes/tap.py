@@ -118,7 +118,7 @@ async def gather(
 def missing_clients(
     tickets: Mapping[str, Ticket], receipts: Iterable[Receipt], kind: str
 ) -> set[str]:
-    """The clients that still have to send an upload for a ticket of kind `kind` in a round.
+    """The clients that still have to send an upload of kind `kind` in a round.
 
     Args:
         tickets: the round's outstanding tickets, keyed by client.

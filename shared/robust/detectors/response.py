@@ -161,6 +161,9 @@ class ResponseDetector(ResponseOptions):
             for client in rows.ids
         ]
         cosines = dict(zip(rows.ids, agreements(traces.upload_MK, followed), strict=True))
+        for client, cosine in cosines.items():
+            if fresh[client] and starts[client] != "challenged":
+                known[client].agreed(cosine)
         silent = (None,) * len(self.memories)
         passive = not self.challenges or context.observes
         verdicts = tuple(
@@ -195,7 +198,7 @@ class ResponseDetector(ResponseOptions):
         if not self.challenges:
             return customization, state
         known, joined = self._recalled(state)
-        numbers = (self.strength, self.decoys, self.sketch)
+        numbers = (self.strength, self.decoys, self.sketch, self.spot_checks)
         customization = suspects.challenge(
             known, rows, customization, global_D, self.name, context, *numbers
         )

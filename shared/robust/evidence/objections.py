@@ -189,17 +189,17 @@ def acceptable(
 ) -> bool:
     """Whether an upload's norm is small enough; the limit depends on the objections to the upload.
 
-    If the client is challenged, the norm of its upload must not exceed the limit. If the client is
-    not challenged, the limit is `BEYOND` times as high in two cases. First case: there is no
-    objection to the upload, and the upload has a response for each memory, so it is not the
-    client's first upload. Second case: the upload agrees with other uploads, its client is not a
-    suspect, and no response is stronger than `overshoot`.
+    The limit is `BEYOND` times as high in two cases. First case: there is no objection to the
+    upload, it has a response for each memory, so it is not the client's first upload, and the
+    client is not a suspect that was challenged. Second case: the upload agrees with other uploads,
+    its client is neither a suspect nor challenged, and no response is stronger than `overshoot`.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
         excused = excused and (response is None or response.strength <= usual.overshoot)
-    fine = excused or (all(upload.responses) and not any(objections))
-    trusted = fine and upload.start == "usual"
+    fine = all(upload.responses) and not any(objections)
+    checked = upload.start == "challenged" and not suspected
+    trusted = (fine or excused) if upload.start == "usual" else (fine and checked)
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 

@@ -1,12 +1,14 @@
-"""Challenges for the clients that the detector `response` suspects.
+"""Challenges for the clients that the detector `response` suspects or spot-checks.
 
 Legend: L suspects, J decoys, B blocks of coordinates, M rows of the pool, K numbers of a sketch, D
 coordinates.
 """
 
 from collections.abc import Mapping
+from math import ceil
 from statistics import median
 
+import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import Context, Rows
@@ -75,6 +77,25 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
         one.due = tuple(due for due in kept if due.round > round_ - outstanding)
 
 
+def spot_checked(
+    known: Mapping[str, ClientMemory], share: float, draws: torch.Generator
+) -> list[str]:
+    """Clients that are challenged next although they are not suspects.
+
+    Clients with the most evidence against them come first; ties are broken at random.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        share: largest share of all clients that are spot-checked in a round.
+        draws: generator of the random numbers.
+    """
+    clients = [client for client in sorted(known) if known[client].needs_spot_check]
+    order = torch.randperm(len(clients), generator=draws).tolist()
+    shuffled = [clients[place] for place in order]
+    shuffled.sort(key=lambda client: known[client].evidence, reverse=True)
+    return shuffled[: ceil(share * len(known))]
+
+
 def challenge(
     known: Mapping[str, ClientMemory],
     rows: Rows,
@@ -85,12 +106,13 @@ def challenge(
     strength: float,
     decoys: int,
     size: int,
+    spot_checks: float,
 ) -> Customization:
-    """Challenges all suspects, and awaits the next uploads of all doubtful clients.
+    """Challenges suspects and spot-checked clients; awaits these clients and all doubtful clients.
 
-    If another detector has already challenged a suspect, the suspect keeps this challenge. The
-    function stores the new challenges in `known`. Nobody is challenged if there are no suspects, if
-    there are too few rows to draw challenges from, or if all rows are equal.
+    If another detector has already challenged a client, the client keeps this challenge. The
+    function stores the new challenges in `known`. Nobody is challenged if there are too few rows to
+    draw challenges from, or if all rows are equal. The buffered policy has no spot checks.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -103,12 +125,16 @@ def challenge(
             uploads without a challenge.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
+        spot_checks: largest share of all clients that are spot-checked in a round.
     """
     doubtful = [client for client, one in known.items() if one.doubtful]
-    customization = challenges.awaiting(customization, doubtful)
-    suspects = sorted(client for client in doubtful if known[client].suspected)
+    asked = [client for client in doubtful if known[client].suspected]
+    if not context.buffered:
+        asked += spot_checked(known, spot_checks, context.generator(name, "spot checks"))
+    customization = challenges.awaiting(customization, {*doubtful, *asked})
+    asked.sort()
     lengths = [one.length for one in known.values() if one.length]
-    if not suspects or not lengths or len(rows) < challenges.LEAST:
+    if not asked or not lengths or len(rows) < challenges.LEAST:
         return customization
     pool_BMK = challenges.sketches(rows, BLOCKS, size, context.seed)
     length = strength * median(lengths)
@@ -118,17 +144,18 @@ def challenge(
     drawn = {
         client: challenges.draw(
             pool_BMK,
-            length * known[client].boldness,
+            # Spot-checked clients are probably honest, so their challenges do not grow.
+            length * min(known[client].boldness, BOLDEST if known[client].suspected else 1.0),
             1,
             context.generator(name, "challenge", client),
         )[0]
-        for client in suspects
+        for client in asked
         if client not in customization.challenged
     }
     customization = challenges.challenged(customization, global_D, rows, drawn)
     own = challenges.OwnModels(customization, global_D, size, context.seed, rows.place)
     decoys_JK = challenges.changes(decoys_JBM, pool_BMK)
-    for client in suspects:
+    for client in asked:
         own_K = own.sketch(client)
         if client in drawn:  # Sketches are linear, so add the sketches of model and challenge.
             start_K = own_K + challenges.changes(drawn[client][None], pool_BMK)[0]

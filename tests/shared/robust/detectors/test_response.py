@@ -26,11 +26,13 @@ from rampart_fl.shared.robust.evidence.client_memory import (
     CALM,
     ClientMemory,
     DueChallenge,
+    Start,
     from_state,
     to_state,
 )
 from rampart_fl.shared.robust.evidence.objections import (
     CohortLimits,
+    Objection,
     Upload,
     acceptable,
     agreements,
@@ -91,8 +93,11 @@ def challenged(
     round_: int,
     detector: ResponseDetector | None = None,
 ) -> tuple[dict[str, Tensor], State]:
-    """The challenged models, by client; the changes combine these uploads."""
-    detector = detector or ResponseDetector()
+    """The challenged models, by client; the changes combine these uploads.
+
+    By default, the detector spot-checks no client, so it challenges only suspects.
+    """
+    detector = detector or ResponseDetector(spot_checks=0)
     rows, context = Rows.of(uploads_ND), Context(round=round_, seed=SEED)
     custom, after = detector.challenge(rows, Customization(), global_D, state, context)
     if custom.models is None:
@@ -155,7 +160,7 @@ class Quadratics:
                 self.challenges, self.state = challenged(
                     sent_ND[kept], self.global_D, self.state, self.rounds, self.detector
                 )
-                self.suspects |= self.challenges.keys()  # Only suspects are challenged.
+                self.suspects |= {c for c, one in self.known.items() if one.suspected}
             self.rounds += 1
 
 
@@ -303,6 +308,25 @@ def test_long_turned_uploads_are_accepted_if_they_agree_with_others() -> None:
         assert not acceptable(upload, [objection], usual, suspected=True), upload
 
 
+@pytest.mark.parametrize(
+    ("start", "suspect", "objection", "accepted"),
+    [
+        ("usual", False, "", True),
+        ("usual", True, "", True),
+        ("challenged", False, "", True),
+        ("challenged", True, "", False),
+        ("challenged", False, "too long", False),
+        ("refused", False, "", False),
+    ],
+)
+def test_long_uploads_of_spot_checked_clients_are_accepted_like_those_of_other_clients(
+    start: Start, suspect: bool, objection: Objection, accepted: bool
+) -> None:
+    usual = CohortLimits(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0, chance=0.15)
+    upload = Upload(11.0, (Response(correlation=0.4, strength=0.5),), start, passive=False)
+    assert acceptable(upload, [objection], usual, suspect) is accepted
+
+
 def test_upload_agrees_if_it_points_in_the_majority_direction() -> None:
     """Five clients share the direction e_9. One long upload follows it, and one reverses it."""
     sent_ND = torch.eye(D)[:5] + torch.eye(D)[9]
@@ -363,13 +387,17 @@ def test_answer_matches_hand_computed_values() -> None:
     asked_JK = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -3.0, 0.0], [4.0, -3.0, 0.0]])
     earlier_AK = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]])
     answer = Answer.of(torch.tensor([3.0, 4.0, 7.0]), earlier_AK, asked_JK)
+    assert answer is not None
     assert answer.correlation == pytest.approx(-0.6)
     assert answer.strength == pytest.approx(-1.5)
     assert (answer.rank, answer.count) == (2, 4)
     assert (answer.chance, answer.height) == (2 / 4, 3 / 4)
-    same = Answer.of(torch.tensor([0.0, 0.0, 2.0]), earlier_AK, asked_JK)
-    assert (same.correlation, same.rank) == (0.0, 4), "ties count in the client's favour"
+    tied_JK = torch.cat([asked_JK, 2 * asked_JK[:1]])
+    tied = Answer.of(torch.tensor([3.0, 4.0, 7.0]), earlier_AK, tied_JK)
+    assert tied is not None and tied.rank == 3, "ties count in the client's favour"
+    assert Answer.of(torch.tensor([0.0, 0.0, 2.0]), earlier_AK, asked_JK) is None, "r = 0"
     first = Answer.of(torch.tensor([3.0, 4.0, 7.0]), torch.zeros(2, 3), asked_JK)
+    assert first is not None
     assert first.correlation == pytest.approx(-3 / 74**0.5), "nothing is known"
 
 
@@ -386,6 +414,7 @@ def test_answer_rank_matches_an_independent_computation() -> None:
             for row in asked_JK
         ]
         answer = Answer.of(upload_K, earlier_AK, asked_JK)
+        assert answer is not None
         assert answer.rank == sorted(pulls).index(pulls[0]) + 1
         assert answer.correlation == pytest.approx(pulls[0] / float(new_K.norm()), rel=1e-4)
         assert answer.strength == pytest.approx(pulls[0] / float(asked_JK[0].norm()), rel=1e-4)
@@ -401,6 +430,7 @@ def test_uploads_that_ignore_their_challenge_get_objections_at_chance_rate(dimen
     for _ in range(2_000):
         asked_JK = torch.randn(20, dimensions, generator=draws) @ spans_DK
         answer = Answer.of(spans_DK[0], spans_DK[1:2], asked_JK)
+        assert answer is not None
         for limit_ in low:
             low[limit_] += answer.chance <= limit_
     for limit_, count in low.items():  # Three standard deviations on either side.
@@ -475,6 +505,18 @@ def wander(memory: float) -> dict[str, Verdict]:
     return verdicts
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_spot_checks_find_sign_flippers_that_noise_hides(share: float) -> None:
+    """The model hardly moves, so only challenges show which clients push instead of pulling."""
+    federation, signs = Quadratics(12, seed=2, noise=0.05), torch.ones(12, 1)
+    federation.optima_ND = 0.05 * federation.optima_ND
+    federation.global_D, federation.shares_N = torch.ones(D), torch.full((12,), 0.05)
+    federation.detector = ResponseDetector(spot_checks=share)
+    signs[9:] = -1
+    federation.run(20, lambda sent_ND: signs * sent_ND)
+    assert federation.evicted.keys() == (names(range(9, 12)) if share else set())
+
+
 @pytest.mark.slow
 def test_averages_detect_sign_flips_that_noise_hides_in_single_rounds() -> None:
     """The model has moved further since the average than since the last round."""
@@ -545,6 +587,7 @@ def test_state_round_trips_unchanged() -> None:
             exceeded=(0.0, 2.0),
             trials=2,
             boldness=1.5,
+            agreement=-0.25,
         ),
         "b": ClientMemory(
             8.0,
@@ -569,6 +612,7 @@ def test_state_round_trips_unchanged() -> None:
         assert (one.answered, one.exceeded) == (back.answered, back.exceeded)
         assert (one.trials, one.boldness) == (back.trials, back.boldness)
         assert (one.longest, one.length) == (back.longest, back.length)
+        assert one.agreement == back.agreement
         for original, kept in zip(one.due, back.due, strict=True):
             assert original.round == kept.round
             for part in ("start_K", "challenge_K", "decoys_JK"):
@@ -695,6 +739,7 @@ class Saddle(Quadratics):
 
     def __init__(self, clients: int, seed: int) -> None:
         super().__init__(clients, seed, noise=0.0)
+        self.detector = ResponseDetector(spot_checks=0)
         self.shares_N = torch.full((clients,), 0.05)
         self.begun_D = self.global_D.clone()
         self.line_D = self.optima_ND[1:].mean(0) - self.global_D
@@ -727,6 +772,7 @@ def test_honest_client_on_a_saddle_is_evicted_without_challenges() -> None:
 
 def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
     """Runs until the client that flips signs is a suspect; returns the signs."""
+    federation.detector = ResponseDetector(spot_checks=0)
     signs = torch.ones(len(federation.ids), 1)
     signs[flipped] = -1
     while federation.ids[flipped] not in federation.suspects:
@@ -947,7 +993,7 @@ def test_challenge_by_another_detector_is_reused() -> None:
         models=ModelBlock(("challenge:c04",), (global_D + 1)[None]),
         challenged={"c04": "challenge:c04"},
     )
-    custom, state = ResponseDetector().challenge(
+    custom, state = federation.detector.challenge(
         Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9, seed=SEED)
     )
     assert custom.challenged == other.challenged and custom.models is other.models
@@ -1080,9 +1126,11 @@ def test_challenges_and_decoys_have_the_same_distribution() -> None:
             8.0,
             19,
             1024,
+            0.0,
         )
         (due,) = known["c04"].due
         answer = Answer.of(upload_K, torch.zeros(1, 1024), due.asked_JK)
+        assert answer is not None
         low += answer.chance <= 0.15
     assert abs(low / count - 0.15) < 3 * math.sqrt(0.15 * 0.85 / count)
 
@@ -1096,7 +1144,7 @@ def test_challenged_upload_that_follows_the_model_is_rejected_without_evidence()
     sent_ND = federation.honest()
     _, state = judge(sent_ND, federation.starts_ND, state)
     moved_D = before_D + 100 * torch.nn.functional.normalize(torch.ones(D), dim=0)
-    weak = ResponseDetector(strength=0.01)
+    weak = ResponseDetector(strength=0.01, spot_checks=0)
     federation.global_D = moved_D
     federation.challenges, state = challenged(sent_ND, moved_D, state, 4, weak)
     assert federation.challenges.keys() == {"c04"}

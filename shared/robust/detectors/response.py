@@ -84,10 +84,11 @@ class ResponseDetector(ResponseOptions):
     negative curvature of the loss can cause objections to honest clients, perhaps in many rounds.
 
     A suspect is a client whose suspicion or evidence (defined below) is above ln 20. The detector
-    challenges suspects (`challenges`): it adds a random change δ to a suspect's starting model. The
-    suspect's answer is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to
-    averages of its earlier uploads. The answer is ranked among the values of this formula for
-    `decoys` other random changes, which nobody receives. Evidence is the logarithm of an e-process
+    challenges suspects (`challenges`), and clients whose uploads oppose those of other clients
+    (`spot_checks`): it adds a random change δ to the client's starting model. The client's answer
+    is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to averages of its
+    earlier uploads. The answer is ranked among the values of this formula for `decoys` other random
+    changes, which nobody receives. Evidence is the logarithm of an e-process
     over the rounds in which the client started from a challenged model. In these rounds, the
     detector bets on low ranks, and on uploads that are too long or that overshoot. The detector
     makes two assumptions about each round, given all earlier rounds. First, honest training does

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.evidence import suspects
+from rampart_fl.shared.robust.evidence import spot_checks, suspects
 from rampart_fl.shared.robust.evidence.answers import Answer
 from rampart_fl.shared.robust.evidence.client_memory import (
     ClientMemory,
@@ -35,7 +35,6 @@ from rampart_fl.shared.robust.evidence.objections import (
     is_informative,
     objection_to,
     typical,
-    undoes_challenge,
 )
 from rampart_fl.shared.robust.evidence.reasons import explain, reason
 from rampart_fl.shared.robust.evidence.response_options import ResponseOptions
@@ -88,17 +87,17 @@ class ResponseDetector(ResponseOptions):
     (`spot_checks`): it adds a random change δ to the client's starting model. The client's answer
     is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to averages of its
     earlier uploads. The answer is ranked among the values of this formula for `decoys` other random
-    changes, which nobody receives. Evidence is the logarithm of an e-process
-    over the rounds in which the client started from a challenged model. In these rounds, the
-    detector bets on low ranks, and on uploads that are too long or that overshoot. The detector
-    makes two assumptions about each round, given all earlier rounds. First, honest training does
-    not make low ranks more likely than chance does. If an upload does not depend on δ, all ranks
-    are equally likely. If an upload undoes part of δ, its rank tends to be higher. Second, the
-    probability that an honest client's upload is too long or overshoots is at most `tolerated`.
-    Training with far more data makes the norms of uploads large, but also undoes δ. An upload
-    therefore never counts as too long if its rank is in the highest fraction `tolerated` and it
-    undoes at most `overshoot` times δ. Under these assumptions, the probability that any honest
-    client is ever evicted is below `level`, for any number of rounds and whichever clients join.
+    changes, which nobody receives. Evidence is the logarithm of an e-process over the rounds in
+    which the client started from a challenged model. In these rounds, the detector bets on low
+    ranks, and on uploads that are too long or that overshoot. The detector makes two assumptions
+    about each round, given all earlier rounds. First, honest training does not make low ranks more
+    likely than chance does. If an upload does not depend on δ, all ranks are equally likely. If an
+    upload undoes part of δ, its rank tends to be higher. Second, the probability that an honest
+    client's upload is too long or overshoots is at most `tolerated`. Training with far more data
+    makes the norms of uploads large, but also undoes δ. An upload therefore never counts as too
+    long if its rank is in the highest fraction `tolerated` and it undoes at most `overshoot` times
+    δ. Under these assumptions, the probability that any honest client is ever evicted is below
+    `level`, for any number of rounds and whichever clients join.
 
     The detector rejects an upload whose norm is above the limit, even if there is no objection to
     the upload. In two cases, the limit is five times as high. First case: the client is not
@@ -163,9 +162,9 @@ class ResponseDetector(ResponseOptions):
         ]
         cosines = dict(zip(rows.ids, agreements(traces.upload_MK, followed), strict=True))
         for client, cosine in cosines.items():
-            if fresh[client] and starts[client] != "challenged":
-                known[client].agreed(cosine)
-        silent = (None,) * len(self.memories)
+            known[client].checks.last_round = context.round
+            if fresh[client] and starts[client] == "usual":
+                known[client].checks.uploaded(cosine)
         passive = not self.challenges or context.observes
         verdicts = tuple(
             self._judge(
@@ -173,7 +172,7 @@ class ResponseDetector(ResponseOptions):
                 known[client],
                 Upload(
                     usual.times(length),
-                    responses.get(client, silent),
+                    responses.get(client, (None,) * len(self.memories)),
                     starts.get(client, "usual"),
                     passive,
                     cosines.get(client, 0.0) > AGREES,
@@ -199,9 +198,11 @@ class ResponseDetector(ResponseOptions):
         if not self.challenges:
             return customization, state
         known, joined = self._recalled(state)
-        numbers = (self.strength, self.decoys, self.sketch, self.spot_checks)
+        longest = self._usual(known, rows.whole_dim).longest
+        checked = spot_checks.chosen(known, self.spot_checks, longest, context, self.name)
+        numbers = (self.strength, self.decoys, self.sketch)
         customization = suspects.challenge(
-            known, rows, customization, global_D, self.name, context, *numbers
+            known, rows, customization, global_D, self.name, context, *numbers, checked
         )
         return customization, to_state(known, joined)
 
@@ -277,7 +278,7 @@ class ResponseDetector(ResponseOptions):
         if upload.counts or not was_suspected:
             self._suspect(one, upload, objections, usual)
         if upload.start == "challenged":
-            self._prove(one, upload, objections, usual)
+            self._prove(one, upload, objections, usual, was_suspected)
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
@@ -330,6 +331,7 @@ class ResponseDetector(ResponseOptions):
         upload: Upload,
         objections: Sequence[Objection],
         usual: CohortLimits,
+        suspected: bool,
     ) -> None:
         """Settles the bets on an upload that started from a challenged model."""
         one.trials += 1
@@ -338,10 +340,7 @@ class ResponseDetector(ResponseOptions):
         answer = upload.answer
         rank, count = (1, 1) if answer is None else (answer.rank, answer.count)
         one.answered = self._settled_at(one.answered, one.trials, one.limit, rank, count)
-        far = upload.times > max(usual.most, usual.times(one.longest))
-        one.boldness, one.calm = suspects.next_boldness(
-            one.boldness, one.calm, undoes_challenge(upload, usual), far
-        )
+        suspects.learn(one, upload, usual, suspected)
 
     def _stale(self, client: str, one: ClientMemory) -> Verdict:
         return Verdict(

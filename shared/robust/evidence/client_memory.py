@@ -5,7 +5,7 @@ of a sketch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 import torch
@@ -16,8 +16,9 @@ from rampart_fl.shared.robust.evidence.answers import Answer
 from rampart_fl.shared.robust.evidence.betting import evidence
 from rampart_fl.shared.robust.evidence.responses import NEAR, ClientAverages
 from rampart_fl.shared.robust.evidence.sequential import DOUBT, SUSPECT
+from rampart_fl.shared.robust.evidence.spot_checks import SpotChecks
 
-NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm", "agreement")
+NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
 """Names of the bets on uploads that started from a challenged model. The detector remembers the
@@ -25,15 +26,6 @@ wealth of the bets with these names for every client."""
 CALM = 6
 """After an upload that was too long, a suspect's challenges may grow again only after this number
 of further uploads."""
-OPPOSES = -0.02
-"""A client is spot-checked only if its average agreement is below this number."""
-FEWEST = 3
-"""A client is spot-checked only after the detector has judged this number of its uploads."""
-CLEARED = -1.0
-"""A client is spot-checked until its answers yield at most this much evidence against it."""
-KEPT = 0.8
-"""Decay factor of a client's average agreement: the weight of the old average when an upload is
-added."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. NaN is unsuitable, because
 equal states with NaN would compare as different."""
@@ -89,8 +81,7 @@ class ClientMemory:
             was too long.
         longest: largest norm of the client's uploads that did not start from a challenged model.
         length: norm of the client's latest upload that did not start from a challenged model.
-        agreement: average agreement of the client's uploads with other clients' uploads; 0 before
-            the first upload. The agreement of an upload is its median cosine with other uploads.
+        checks: what decides whether the client is spot-checked.
         due: the challenges that the client has not answered, oldest first. Under the buffered
             policy, several challenges can be due, because an upload can answer a challenge that is
             not the newest.
@@ -106,7 +97,7 @@ class ClientMemory:
     calm: int = CALM
     longest: float = 0.0
     length: float = 0.0
-    agreement: float = 0.0
+    checks: SpotChecks = field(default_factory=SpotChecks)
     due: tuple[DueChallenge, ...] = ()
 
     @property
@@ -128,21 +119,6 @@ class ClientMemory:
     def doubtful(self) -> bool:
         """Whether the client is a suspect, or may soon become one."""
         return max(self.suspicion, self.evidence) > DOUBT
-
-    @property
-    def needs_spot_check(self) -> bool:
-        """Whether the client is challenged now and then, although it is not a suspect.
-
-        The client's uploads point away from other clients' uploads on average, and the client has
-        not yet answered enough challenges.
-        """
-        opposes = self.rounds >= FEWEST and self.agreement < OPPOSES
-        return opposes and not self.suspected and self.evidence > CLEARED
-
-    def agreed(self, agreement: float) -> None:
-        """Adds an upload's agreement with other clients' uploads to the average."""
-        kept = KEPT if self.agreement else 0.0
-        self.agreement = kept * self.agreement + (1 - kept) * agreement
 
     def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
         """How an upload answered its challenge; None if no answer can be computed.
@@ -192,6 +168,7 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
     proofs = {name: state.by_id(name) for name in PROOFS}
     nothing = torch.zeros(shares)  # Earlier versions of Rampart had no separate bets on challenges.
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), _recalled_due(state)
+    checks = state.by_id("checks")  # Earlier versions of Rampart had no spot checks.
 
     def past(client: str, place: int) -> ClientAverages:
         averages = None
@@ -222,7 +199,7 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
             calm=int(numbers["calm"].get(client, CALM)),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
-            agreement=float(numbers["agreement"].get(client, 0)),
+            checks=SpotChecks(*checks[client].tolist()) if client in checks else SpotChecks(),
             due=due.get(client, ()),
         )
         for client in numbers["limit"]
@@ -263,12 +240,15 @@ def to_state(known: Mapping[str, ClientMemory], joined: int) -> State:
         name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
         for name in NUMBERS
     }
-    names = (*NUMBERS, *PROOFS, "wealth", "correlation")
+    names = (*NUMBERS, *PROOFS, "wealth", "correlation", "checks")
     ids: dict[str, tuple[str, ...]] = dict.fromkeys(names, clients)
     for name in PROOFS:
         tensors[name] = torch.tensor(
             [getattr(known[c], name) for c in clients], dtype=torch.float64
         )
+    tensors["checks"] = torch.tensor(
+        [astuple(known[c].checks) for c in clients], dtype=torch.float64
+    )
     tensors["wealth"] = torch.tensor(
         [[past.wealth for past in known[c].pasts] for c in clients], dtype=torch.float64
     )

@@ -53,6 +53,11 @@ class CohortLimits:
     stretched: float
     chance: float
 
+    @property
+    def longest(self) -> float:
+        """The limit on the norms of uploads."""
+        return self.most * self.length
+
     def times(self, length: float) -> float:
         """The norm of an upload (`length`), divided by the typical norm (`self.length`)."""
         if self.length > 0:
@@ -189,17 +194,17 @@ def acceptable(
 ) -> bool:
     """Whether an upload's norm is small enough; the limit depends on the objections to the upload.
 
-    The limit is `BEYOND` times as high in two cases. First case: there is no objection to the
-    upload, it has a response for each memory, so it is not the client's first upload, and the
-    client is not a suspect that was challenged. Second case: the upload agrees with other uploads,
-    its client is neither a suspect nor challenged, and no response is stronger than `overshoot`.
+    If the client is challenged, the norm of its upload must not exceed the limit. If the client is
+    not challenged, the limit is `BEYOND` times as high in two cases. First case: there is no
+    objection to the upload, and the upload has a response for each memory, so it is not the
+    client's first upload. Second case: the upload agrees with other uploads, its client is not a
+    suspect, and no response is stronger than `overshoot`.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
         excused = excused and (response is None or response.strength <= usual.overshoot)
-    fine = all(upload.responses) and not any(objections)
-    checked = upload.start == "challenged" and not suspected
-    trusted = (fine or excused) if upload.start == "usual" else (fine and checked)
+    fine = excused or (all(upload.responses) and not any(objections))
+    trusted = fine and upload.start == "usual"
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 

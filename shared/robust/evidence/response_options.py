@@ -62,9 +62,10 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     as evidence. The detector may then request the eviction of an honest client whose loss has
     negative curvature. In the mode `observe`, the detector challenges no client."""
     spot_checks: float = Field(default=0.1, ge=0, le=1)
-    """Largest share of the clients that are challenged after a round although they are not
-    suspects. Only clients whose uploads oppose other clients' uploads are spot-checked, and only
-    until they have answered enough challenges. The `buffered` policy has no spot checks."""
+    """Largest fraction of a round's clients that are challenged in the next round although they are
+    not suspects; their number is rounded up. Only clients whose uploads oppose other clients'
+    uploads are spot-checked, and only until their answers have given them enough credit. The
+    `buffered` policy has no spot checks."""
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)

@@ -4,17 +4,16 @@ Legend: L suspects, J decoys, B blocks of coordinates, M rows of the pool, K num
 coordinates.
 """
 
-from collections.abc import Mapping
-from math import ceil
+from collections.abc import Collection, Mapping
 from statistics import median
 
-import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import Context, Rows
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.evidence import challenges
 from rampart_fl.shared.robust.evidence.client_memory import CALM, ClientMemory, DueChallenge
+from rampart_fl.shared.robust.evidence.objections import CohortLimits, Upload, undoes_challenge
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
@@ -32,8 +31,10 @@ OUTSTANDING = 8
 arrives later, the detector treats the upload as if the suspect had not been challenged."""
 
 
-def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
-    """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
+def next_boldness(
+    boldness: float, calm: int, clear: bool, far: bool, suspected: bool = True
+) -> tuple[float, int]:
+    """The norm of a client's next challenge (`boldness`), and the next value of `calm`.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
     For some clients, training diverges after every challenge above a certain norm. Because of the
@@ -46,6 +47,8 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
         clear: whether the client's answer to its challenge is clear.
         far: True if the norm of this upload is above the limit, and also above the norm of each of
             the client's uploads that did not start from a challenged model.
+        suspected: whether the client is a suspect. Other clients are probably honest, so the norms
+            of their challenges do not grow.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)
     (4.0, 7)
@@ -55,12 +58,31 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     (3.0, 0)
     >>> next_boldness(3.0, 0, clear=False, far=False)
     (3.0, 1)
+    >>> next_boldness(1.0, CALM, clear=False, far=False, suspected=False)
+    (1.0, 7)
     """
     if far:
         return max(SHORTEST, boldness / 2), 0
     calm += 1
     wanted = max(1.0, boldness / 2) if clear else BOLDER * boldness
-    return min(wanted, BOLDEST if calm >= CALM else boldness), calm
+    most = BOLDEST if suspected else 1.0
+    return min(wanted, most if calm >= CALM else boldness), calm
+
+
+def learn(one: ClientMemory, upload: Upload, usual: CohortLimits, suspected: bool) -> None:
+    """Updates what decides on a client's next challenge, after an upload from a challenged model.
+
+    Args:
+        one: what is remembered about the client.
+        upload: the upload.
+        usual: the typical values and limits with which the upload is compared.
+        suspected: whether the client was a suspect before this upload.
+    """
+    clear = undoes_challenge(upload, usual)
+    low = upload.answer is not None and upload.answer.chance <= usual.chance
+    far = upload.times > max(usual.most, usual.times(one.longest))
+    one.checks.answered(clear, low)
+    one.boldness, one.calm = next_boldness(one.boldness, one.calm, clear, far, suspected)
 
 
 def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> None:
@@ -77,25 +99,6 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
         one.due = tuple(due for due in kept if due.round > round_ - outstanding)
 
 
-def spot_checked(
-    known: Mapping[str, ClientMemory], share: float, draws: torch.Generator
-) -> list[str]:
-    """Clients that are challenged next although they are not suspects.
-
-    Clients with the most evidence against them come first; ties are broken at random.
-
-    Args:
-        known: what is remembered about each client, keyed by client id.
-        share: largest share of all clients that are spot-checked in a round.
-        draws: generator of the random numbers.
-    """
-    clients = [client for client in sorted(known) if known[client].needs_spot_check]
-    order = torch.randperm(len(clients), generator=draws).tolist()
-    shuffled = [clients[place] for place in order]
-    shuffled.sort(key=lambda client: known[client].evidence, reverse=True)
-    return shuffled[: ceil(share * len(known))]
-
-
 def challenge(
     known: Mapping[str, ClientMemory],
     rows: Rows,
@@ -106,13 +109,13 @@ def challenge(
     strength: float,
     decoys: int,
     size: int,
-    spot_checks: float,
+    checked: Collection[str] = (),
 ) -> Customization:
     """Challenges suspects and spot-checked clients; awaits these clients and all doubtful clients.
 
     If another detector has already challenged a client, the client keeps this challenge. The
     function stores the new challenges in `known`. Nobody is challenged if there are too few rows to
-    draw challenges from, or if all rows are equal. The buffered policy has no spot checks.
+    draw challenges from, or if all rows are equal.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -125,14 +128,11 @@ def challenge(
             uploads without a challenge.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
-        spot_checks: largest share of all clients that are spot-checked in a round.
+        checked: the clients that are spot-checked.
     """
     doubtful = [client for client, one in known.items() if one.doubtful]
-    asked = [client for client in doubtful if known[client].suspected]
-    if not context.buffered:
-        asked += spot_checked(known, spot_checks, context.generator(name, "spot checks"))
-    customization = challenges.awaiting(customization, {*doubtful, *asked})
-    asked.sort()
+    customization = challenges.awaiting(customization, doubtful)
+    asked = sorted({*checked, *(client for client in doubtful if known[client].suspected)})
     lengths = [one.length for one in known.values() if one.length]
     if not asked or not lengths or len(rows) < challenges.LEAST:
         return customization
@@ -144,14 +144,14 @@ def challenge(
     drawn = {
         client: challenges.draw(
             pool_BMK,
-            # Spot-checked clients are probably honest, so their challenges do not grow.
-            length * min(known[client].boldness, BOLDEST if known[client].suspected else 1.0),
+            length * known[client].boldness,
             1,
             context.generator(name, "challenge", client),
         )[0]
         for client in asked
         if client not in customization.challenged
     }
+    customization = challenges.awaiting(customization, asked)
     customization = challenges.challenged(customization, global_D, rows, drawn)
     own = challenges.OwnModels(customization, global_D, size, context.seed, rows.place)
     decoys_JK = challenges.changes(decoys_JBM, pool_BMK)

@@ -35,10 +35,8 @@ class Answer:
     count: int
 
     @staticmethod
-    def of(upload_K: Tensor, earlier_AK: Tensor, asked_JK: Tensor) -> "Answer | None":
+    def of(upload_K: Tensor, earlier_AK: Tensor, asked_JK: Tensor) -> "Answer":
         """An upload's answer to a challenge, compared with its answers to decoys.
-
-        None if all answers are zero, for example because the upload is zero.
 
         Args:
             upload_K: sketch of the upload.
@@ -52,8 +50,6 @@ class Answer:
         new_K = upload_K.double() - _along(upload_K.double(), earlier_AK.double())
         directions_JK = torch.nn.functional.normalize(asked_JK.double(), dim=1)
         answers_J = -(directions_JK @ new_K)
-        if not bool(answers_J.any()):
-            return None
         own = float(answers_J[0])
         return Answer(
             correlation=own / max(float(new_K.norm()), 1e-300),

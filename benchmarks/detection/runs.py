@@ -39,6 +39,7 @@ SAME_VERDICTS = {
     "b91af5fcd540e993": "e24ea0f31d7b05e2",
     "c603e9002d386646": "e24ea0f31d7b05e2",
     "923fb4ab1c7cd45e": "e24ea0f31d7b05e2",
+    "89034fd30f997237": "e24ea0f31d7b05e2",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -52,7 +53,8 @@ fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with cli
 and rounds without a finite update, which no recorded run has. b91af5fc: forgets clients that an
 operator evicted, which no recorded run has, and names the model's head, which no recorded run
 compares. c603e900: words the reasons of evictions differently. 923fb4ab: forgets
-clients that an operator reinstated, which no recorded run has."""
+clients that an operator reinstated, which no recorded run has. 89034fd3: adds spot checks, an
+option that is off by default."""
 SAME_IF_ALL_TAKE_PART = {"e24ea0f31d7b05e2": "546047d882b76888"}
 """Like `SAME_VERDICTS`, but only for runs in which every client takes part in every round.
 

@@ -61,11 +61,12 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """Whether suspects are challenged. If suspects are not challenged, the detector uses suspicion
     as evidence. The detector may then request the eviction of an honest client whose loss has
     negative curvature. In the mode `observe`, the detector challenges no client."""
-    spot_checks: float = Field(default=0.1, ge=0, le=1)
+    spot_checks: float = Field(default=0.0, ge=0, le=1)
     """Largest fraction of a round's clients that are challenged in the next round although they are
     not suspects; their number is rounded up. Only clients whose uploads oppose other clients'
-    uploads are spot-checked, and only until their answers have given them enough credit. The
-    `buffered` policy has no spot checks."""
+    uploads are spot-checked, and only until their answers have given them enough credit. By
+    default, there are no spot checks, because they also challenge many honest clients. The
+    `buffered` policy has none, either."""
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)

@@ -94,11 +94,8 @@ def challenged(
     round_: int,
     detector: ResponseDetector | None = None,
 ) -> tuple[dict[str, Tensor], State]:
-    """The challenged models, by client; the changes combine these uploads.
-
-    By default, the detector spot-checks no client, so it challenges only suspects.
-    """
-    detector = detector or ResponseDetector(spot_checks=0)
+    """The challenged models, by client; the changes combine these uploads."""
+    detector = detector or ResponseDetector()
     rows, context = Rows.of(uploads_ND), Context(round=round_, seed=SEED)
     custom, after = detector.challenge(rows, Customization(), global_D, state, context)
     if custom.models is None:
@@ -163,7 +160,7 @@ class Quadratics:
                 self.challenges, self.state = challenged(
                     sent_ND[kept], self.global_D, self.state, self.rounds, self.detector
                 )
-                self.suspects |= {c for c, one in self.known.items() if one.suspected}
+                self.suspects |= self.challenges.keys()  # By default, only suspects are challenged.
             self.rounds += 1
 
 
@@ -717,7 +714,6 @@ class Saddle(Quadratics):
 
     def __init__(self, clients: int, seed: int) -> None:
         super().__init__(clients, seed, noise=0.0)
-        self.detector = ResponseDetector(spot_checks=0)
         self.shares_N = torch.full((clients,), 0.05)
         self.begun_D = self.global_D.clone()
         self.line_D = self.optima_ND[1:].mean(0) - self.global_D
@@ -750,7 +746,6 @@ def test_honest_client_on_a_saddle_is_evicted_without_challenges() -> None:
 
 def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
     """Runs until the client that flips signs is a suspect; returns the signs."""
-    federation.detector = ResponseDetector(spot_checks=0)
     signs = torch.ones(len(federation.ids), 1)
     signs[flipped] = -1
     while federation.ids[flipped] not in federation.suspects:
@@ -971,7 +966,7 @@ def test_challenge_by_another_detector_is_reused() -> None:
         models=ModelBlock(("challenge:c04",), (global_D + 1)[None]),
         challenged={"c04": "challenge:c04"},
     )
-    custom, state = federation.detector.challenge(
+    custom, state = ResponseDetector().challenge(
         Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9, seed=SEED)
     )
     assert custom.challenged == other.challenged and custom.models is other.models
@@ -1120,7 +1115,7 @@ def test_challenged_upload_that_follows_the_model_is_rejected_without_evidence()
     sent_ND = federation.honest()
     _, state = judge(sent_ND, federation.starts_ND, state)
     moved_D = before_D + 100 * torch.nn.functional.normalize(torch.ones(D), dim=0)
-    weak = ResponseDetector(strength=0.01, spot_checks=0)
+    weak = ResponseDetector(strength=0.01)
     federation.global_D = moved_D
     federation.challenges, state = challenged(sent_ND, moved_D, state, 4, weak)
     assert federation.challenges.keys() == {"c04"}

@@ -254,33 +254,45 @@ class Watch(threading.Thread):
 
 
 @pytest.fixture(scope="session")
-def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A federation in round 1, with hostile clients; only Ada has uploaded an update.
+def besiege(start_arena: Any) -> Callable[[Path], Any]:
+    """Starts a federation for hostile requests: a context manager that gives its `Arena`.
 
-    An update has 4.5 MB, so that one more update in memory is noticeable.
+    The federation is in round 1, and only Ada has uploaded an update. An update has 4.5 MB, so that
+    one more update in memory is noticeable.
     """
-    honest, others = ("ada", "bob", "cleo"), ("mallory", "eve", "oldie", "gone")
-    folder = tmp_path_factory.mktemp("siege")
-    settings = {"body_idle": "1.5", "customizations_per_minute": "2"}
-    with start_arena(folder, honest + others, hidden=8192, **settings) as arena:
-        arena.wait_for(0)
-        for name in honest:
-            assert arena.put(name, arena.update(), f"{RUN}/rounds/0/update").status == 200
-        arena.wait_for(1)
-        expired = token_hash(arena.tokens["oldie"])
-        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, expired))
-        assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
-        arena.local.run.decide("eve", "evict", "a test")
-        arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)
-        # After this request, the server has loaded all that it loads only once.
-        packed = zstandard.compress(arena.update(float("nan")))
-        assert arena.put("mallory", packed, Content_Encoding="zstd").status == 422
-        arena.watch = Watch(arena.local.processes["aggregator"].pid)
-        arena.watch.start()
-        try:
-            yield arena
-        finally:
-            arena.watch.stop()
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Any]:
+        honest, others = ("ada", "bob", "cleo"), ("mallory", "eve", "oldie", "gone")
+        settings = {"body_idle": "1.5", "customizations_per_minute": "2"}
+        with start_arena(folder, honest + others, hidden=8192, **settings) as arena:
+            arena.wait_for(0)
+            for name in honest:
+                assert arena.put(name, arena.update(), f"{RUN}/rounds/0/update").status == 200
+            arena.wait_for(1)
+            expired = token_hash(arena.tokens["oldie"])
+            arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, expired))
+            assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
+            arena.local.run.decide("eve", "evict", "a test")
+            arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)
+            # After this request, the server has loaded all that it loads only once.
+            packed = zstandard.compress(arena.update(float("nan")))
+            assert arena.put("mallory", packed, Content_Encoding="zstd").status == 422
+            arena.watch = Watch(arena.local.processes["aggregator"].pid)
+            arena.watch.start()
+            try:
+                yield arena
+            finally:
+                arena.watch.stop()
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def siege(besiege: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The federation that all hostile requests share; no test may end its round."""
+    with besiege(tmp_path_factory.mktemp("siege")) as arena:
+        yield arena
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import json
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -537,8 +538,17 @@ def test_repeated_identical_upload_gets_the_same_receipt(siege: Any) -> None:
     assert (again.status, json.loads(again.body)) == (200, siege.receipt)
 
 
-def test_honest_clients_finish_the_round_after_all_attacks(siege: Any) -> None:
-    """Runs last in this file: the honest clients end the round that was under attack."""
+@pytest.fixture
+def lone_siege(besiege: Any, tmp_path: Path) -> Iterator[Any]:
+    """A federation of its own, for a test that ends the round."""
+    with besiege(tmp_path) as arena:
+        yield arena
+
+
+def test_honest_clients_finish_the_round_after_all_attacks(lone_siege: Any) -> None:
+    siege = lone_siege
+    for _, _, send in CASES.values():
+        send(siege)
     for name in ("bob", "cleo"):
         assert siege.put(name, siege.update(1)).status == 200
     siege.wait_for(1, "evaluating")
